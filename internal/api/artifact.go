@@ -17,7 +17,12 @@ const (
 	ArtifactPlan  = "plan"  // what an approval lets an update apply: see PlanMade
 	ArtifactState = "state" // a state that was pulled
 	ArtifactFile  = "file"  // left by a step
+
+	ArtifactOutputs = "outputs" // values of sensitive outputs, for runs of other workspaces alone
 )
+
+// OutputsName is the name of the artifact of that kind.
+const OutputsName = PlanDir + "outputs.json"
 
 // Bounds of the artifacts of one attempt.
 const (
@@ -37,7 +42,7 @@ const (
 // plane.
 type Artifact struct {
 	Name       string     `json:"name" doc:"plan/... is the runner's own, files/... was left by a step" example:"files/sbom.json"`
-	Kind       string     `json:"kind" enum:"plan,state,file" doc:"What it is" example:"file"`
+	Kind       string     `json:"kind" enum:"plan,state,file,outputs" doc:"What it is; outputs are values of sensitive outputs, which only runs of other workspaces get" example:"file"`
 	Attempt    int        `json:"attempt" doc:"Number of the attempt that left it" example:"1"`
 	Size       int64      `json:"size" doc:"Bytes" example:"1024"`
 	SHA256     string     `json:"sha256" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
@@ -66,7 +71,7 @@ const (
 // NewArtifact announces an artifact.
 type NewArtifact struct {
 	Name   string `json:"name" minLength:"1" maxLength:"200" doc:"plan/... or files/..., of A-Z, a-z, 0-9 and ._@+=,- between slashes" example:"files/sbom.json"`
-	Kind   string `json:"kind" enum:"plan,state,file" doc:"What it is" example:"file"`
+	Kind   string `json:"kind" enum:"plan,state,file,outputs" doc:"What it is" example:"file"`
 	Size   int64  `json:"size" minimum:"0" maximum:"268435456" doc:"Bytes" example:"1024"`
 	SHA256 string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 }

@@ -51,6 +51,7 @@ const (
 	knowsOptions    = "options"
 	knowsFiles      = "files"
 	knowsHooks      = "hooks"
+	knowsInputs     = "inputs"       // to get sensitive outputs of other workspaces
 	knowsSteps      = "secret_steps" // to keep a secret from the steps that do not get it
 )
 
@@ -60,7 +61,7 @@ func RunnerKnows() []string {
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs,
 	}
 }
 
@@ -79,6 +80,7 @@ func (s Spec) Needs() []string {
 			what == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, what == knowsModules && len(s.Modules) > 0,
 			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil,
 			what == knowsFiles && len(s.Files) > 0, what == knowsHooks && len(s.Hooks) > 0,
+			what == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
 			what == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
 			out = append(out, what)
 		}
@@ -150,6 +152,10 @@ type Spec struct {
 	Image    string              `json:"image,omitempty" doc:"Name of the pool's image that it runs in; for the launch"`
 	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot; for the launch"`
 	DiskGiB  int                 `json:"disk_gib,omitempty" doc:"Disk of the run in GiB; for the launch"`
+	// Of a frozen spec all inputs of the workspace. A runner gets the sensitive ones alone: the control plane has put the
+	// values of the others among the variables.
+	Inputs       []WorkspaceInput `json:"inputs,omitempty" doc:"Sensitive outputs of other workspaces that the run gets as variables, in the order in which it asks for them"`
+	LeaveOutputs bool             `json:"leave_outputs,omitempty" doc:"Whether to leave the values of sensitive outputs as an artifact, because another workspace takes some of them"`
 }
 
 // Options are what one run asks for beside its workspace. They are part of what is audited and shown of it.
@@ -284,6 +290,13 @@ type Output struct {
 	Value     any    `json:"value,omitempty" doc:"Its value; none where it is sensitive" example:"\"subnet-0abc\""`
 }
 
+// OutputsLeft names the artifact that has the values of sensitive outputs.
+type OutputsLeft struct {
+	Artifact string `json:"artifact" minLength:"1" maxLength:"200" doc:"Name of the artifact" example:"plan/outputs.json"`
+	Size     int64  `json:"size" minimum:"1" doc:"Its bytes" example:"120"`
+	SHA256   string `json:"sha256" minLength:"64" maxLength:"64" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+}
+
 // Lock is a state lock that was found held.
 type Lock struct {
 	ID        string `json:"id" maxLength:"255" doc:"Id of the lock" example:"5e1f3c1a-0d7e-4c3b-9b2f-1f6f0a3a8b11"`
@@ -304,6 +317,7 @@ type Result struct {
 	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
 	Plan      *PlanMade       `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
 	Inventory *Inventory      `json:"inventory,omitempty" doc:"Of a scan: what is in the state"`
+	Left      *OutputsLeft    `json:"left,omitempty" doc:"With leave_outputs: the artifact that has the values of sensitive outputs"`
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
@@ -330,7 +344,7 @@ const MaxLastSteps = 20
 func (r Result) Slim() Result {
 	const mostDetail = 500
 	out := Result{
-		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, Plan: r.Plan, LogEnd: r.LogEnd, Truncated: true,
+		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, Plan: r.Plan, Left: r.Left, LogEnd: r.LogEnd, Truncated: true,
 		Detail: text.Middle(r.Detail, mostDetail),
 	}
 	if r.Changes != nil {

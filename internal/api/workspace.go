@@ -63,6 +63,8 @@ type Workspace struct {
 	Image    string              `json:"image,omitempty" maxLength:"64" doc:"Name of one of the pool's images; default the pool's own"`
 	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows; default the pool's"`
 	DiskGiB  int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within what the pool allows; default the pool's" example:"50"`
+	Inputs   []WorkspaceInput    `json:"inputs,omitempty" maxItems:"50" doc:"Outputs of other workspaces that its runs get as variables"`
+	After    []string            `json:"after,omitempty" maxItems:"50" doc:"Names of workspaces that a tree runs before it, beside those of its inputs"`
 }
 
 // File is a text that is written into the run's copy of the source before its first step.

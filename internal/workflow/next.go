@@ -21,6 +21,7 @@ const (
 	OnRunnerTooOld  Event = "runner_too_old" // a runner asks for its start and does not know what the run needs
 	OnPlanStale     Event = "plan_stale"     // a runner asks for its start, and the plan that it is to apply does not fit any more
 	OnNotApproved   Event = "not_approved"   // a runner asks for its start, and the run needs an approval that it does not have
+	OnInputMissing  Event = "input_missing"  // a runner asks for its start, and an output of another workspace is missing that the run needs
 	OnResult        Event = "result"         // the runner reports the end
 	OnCancel        Event = "cancel"         // its cancellation is requested
 	OnQueueTimeout  Event = "queue_timeout"  // pending for too long
@@ -33,7 +34,7 @@ const (
 func Events() []Event {
 	return []Event{
 		OnClaim, OnRelease, OnLeaseLapsed, OnTaskStopped, OnHandedOver, OnLaunchFailed, OnLaunchWindow,
-		OnStart, OnRunnerTooOld, OnPlanStale, OnNotApproved, OnResult, OnCancel, OnQueueTimeout, OnSilence, OnResultMissing, OnDeadline,
+		OnStart, OnRunnerTooOld, OnPlanStale, OnNotApproved, OnInputMissing, OnResult, OnCancel, OnQueueTimeout, OnSilence, OnResultMissing, OnDeadline,
 	}
 }
 
@@ -96,6 +97,7 @@ var rules = []rule{
 	{Claimed, OnRunnerTooOld, "", always, Failed, ReasonRunnerTooOld, false},
 	{Claimed, OnPlanStale, "", always, Failed, ReasonPlanStale, false},
 	{Claimed, OnNotApproved, "", always, Failed, ReasonNotApproved, false},
+	{Claimed, OnInputMissing, "", always, Failed, ReasonInputMissing, false},
 	{Claimed, OnCancel, "", always, Cancelled, ReasonCancelled, false},
 
 	{Running, OnResult, "succeeded", outcome(Succeeded), Succeeded, ReasonNone, false},

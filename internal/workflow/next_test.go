@@ -67,6 +67,8 @@ func want(from workflow.State, on workflow.Event, f workflow.Facts) (to workflow
 			return workflow.Failed, workflow.ReasonPlanStale, true
 		case workflow.OnNotApproved:
 			return workflow.Failed, workflow.ReasonNotApproved, true
+		case workflow.OnInputMissing:
+			return workflow.Failed, workflow.ReasonInputMissing, true
 		case workflow.OnRelease:
 			return workflow.Pending, "", true
 		case workflow.OnLeaseLapsed, workflow.OnTaskStopped:

@@ -103,6 +103,7 @@ const (
 	ReasonDeadline       Reason = "deadline"         // longer than its max runtime
 	ReasonRunnerTooOld   Reason = "runner_too_old"   // the runner does not know what the run needs
 	ReasonNotApproved    Reason = "not_approved"     // an approval is required by now, and the run has none
+	ReasonInputMissing   Reason = "input_missing"    // an output of another workspace is missing that the run needs
 	ReasonSpotTaken      Reason = "spot_taken"       // AWS took back the Spot capacity of its task
 	ReasonRelayLost      Reason = "relay_lost"       // its runner ended without reaching the relay with its result
 
@@ -135,7 +136,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonCancelled, ReasonExpiredInQueue, ReasonNeverStarted, ReasonLaunchFailed,
-		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld, ReasonNotApproved,
+		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld, ReasonNotApproved, ReasonInputMissing,
 		ReasonSpotTaken, ReasonRelayLost,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
 		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed,

@@ -161,6 +161,9 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err := mayApply(ctx, c, who, was, in, pool); err != nil {
 		return Put{}, err
 	}
+	if err := settleGraph(ctx, c, who, before.W, in); err != nil {
+		return Put{}, err
+	}
 	if put.rerouted, err = settleRoute(ctx, c, who.Organization, before.W, rec); err != nil {
 		return Put{}, err
 	}
@@ -200,6 +203,8 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "labels and runner of a workspace choose its machines and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
 		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
+	case !sameSensitive(before, in):
+		return workflow.Refuse(workflow.ErrForbidden, "inputs", "sensitive outputs that a workspace takes from others are set by an admin; leave them as they are, or ask one")
 	case !rules.Tightens(before.Approval, in.Approval):
 		return workflow.Refuse(workflow.ErrForbidden, "approval", "the approval that a workspace requires is taken away, or made less strict, by an admin; leave it as it is, make it stricter, or ask one")
 	case before.Pool != in.Pool && !pool.Names(in.Name):
@@ -317,6 +322,14 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err := count(ctx, c, who.Organization, rec.W, api.Workspace{}); err != nil {
 			return err
 		}
+		if err := leaveGraph(ctx, c, who.Organization, name); err != nil {
+			return err
+		}
+		left := record.ProducedKey(who.Organization, rec.ID)
+		if err := c.Load(ctx, left); err != nil {
+			return err
+		}
+		c.Remove(left)
 		c.Remove(record.QueueKey(rec.ID))
 		c.Remove(record.WorkspaceKey(who.Organization, name))
 		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{

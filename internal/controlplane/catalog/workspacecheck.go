@@ -125,6 +125,9 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkInputs(w); err != nil {
 		return err
 	}
+	if err := checkDependencies(w); err != nil {
+		return err
+	}
 	data, err := json.Marshal(w)
 	if err != nil {
 		return invalid("", "cannot encode the workspace: %v", err)

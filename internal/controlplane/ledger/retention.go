@@ -108,3 +108,8 @@ func (c *Change) expiring(ctx context.Context, ops []store.Op) error {
 	}
 	return nil
 }
+
+// Retention is that of the ledger.
+func (c *Change) Retention(ctx context.Context, org string) (record.Retention, error) {
+	return c.ledger.Retention(ctx, org)
+}

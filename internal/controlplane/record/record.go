@@ -142,6 +142,7 @@ type Attempt struct {
 	Hash string `json:"hash"`
 	Task string `json:"task,omitempty"`
 	Boot string `json:"boot,omitempty"`
+	Used string `json:"used,omitempty"` // digest of the inputs that it was given; empty: its workspace has none
 }
 
 // Reader says until when a log of the workflow counts as being read.
@@ -286,7 +287,7 @@ type Workspace struct {
 // asks for approvals or says which pull requests preview it does not count.
 func (w Workspace) Settings() string {
 	s := w.W
-	s.ID, s.Version, s.Description, s.DefaultPriority, s.MaxActive, s.Approval, s.PullRequests = "", 0, "", 0, 0, nil, nil
+	s.ID, s.Version, s.Description, s.DefaultPriority, s.MaxActive, s.Approval, s.PullRequests, s.After = "", 0, "", 0, 0, nil, nil, nil
 	data, err := json.Marshal(s) // maps are sorted
 	if err != nil {
 		panic(fmt.Sprintf("controlplane: encode workspace %s: %v", w.ID, err)) // it was decoded from JSON

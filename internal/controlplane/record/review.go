@@ -20,6 +20,7 @@ type Review struct {
 	Plan           api.PlanRef        `json:"plan,omitzero"`
 	Values         string             `json:"values,omitempty"` // api.PlanMade.Values; only to be compared, and shown to nobody
 	Settings       string             `json:"settings"`         // digest of the workspace's settings that it was made with
+	Used           string             `json:"used,omitempty"`   // and of the inputs that its preview was given
 	Why            []string           `json:"why,omitempty"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty"`
 	AfterMerge     bool               `json:"after_merge,omitempty"` // of a pull request: its approvals are carried over, and apply nothing

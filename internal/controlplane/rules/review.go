@@ -188,11 +188,15 @@ func Rejection(r record.Review) string {
 	return ""
 }
 
-// Permit is what a run that changes a workspace's state is checked by when it starts.
+// Permit is what a run is checked by when it starts: what changes a workspace's state, and what has inputs.
 type Permit struct {
 	Required bool          // approvals, by now
 	Settings string        // digest of the workspace's settings; empty: the workspace was deleted
 	Review   record.Review // of the plan that the run applies
+	// Of a run with inputs, whether or not it changes the state:
+	Inputs  []api.WorkspaceInput
+	Fed     Fed          // what they are now
+	Planned record.Given // and what the preview was given whose plan the run applies
 }
 
 // refusal is why a run may not start; the event is empty if it may.
@@ -205,6 +209,14 @@ func (p Permit) refusal(w *record.Workflow) (workflow.Event, string) {
 		return workflow.OnNotApproved, fmt.Sprintf("the plan of %s is not approved for this run", w.PlanOf)
 	case p.Settings != p.Review.Settings:
 		return workflow.OnPlanStale, fmt.Sprintf("the settings of workspace %s were changed after the plan of %s was made; make a new preview", w.Workspace, w.PlanOf)
+	}
+	if p.Fed.Missing != "" {
+		return workflow.OnInputMissing, p.Fed.Missing
+	}
+	if w.PlanOf != "" {
+		if why := Stale(p.Inputs, p.Planned, p.Review.Used, p.Fed); why != "" {
+			return workflow.OnPlanStale, why
+		}
 	}
 	return "", ""
 }

@@ -57,12 +57,13 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	return op, then, nil
 }
 
-// permit reads what a run that changes the state is checked by when it starts. The start of a run that applies a plan is
+// permit reads what a run is checked by when it starts: what changes the state, and what has inputs. The start of a run that applies a plan is
 // committed only if neither the plan's review nor the workspace changes meanwhile. Whether approvals are required at all
 // is read right before: a start and a requirement of the same moment have no other order.
-func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rules.Permit, err error) {
-	if !w.ChangesState() {
-		return out, nil
+func permit(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec) (out rules.Permit, err error) {
+	out.Inputs = spec.Inputs
+	if out.Fed, err = feed(ctx, c, w, spec); err != nil || !w.ChangesState() {
+		return out, err
 	}
 	k := record.WorkspaceKey(w.Org, w.Workspace)
 	if err := c.LoadLinked(ctx, k); err != nil {
@@ -80,11 +81,26 @@ func permit(ctx context.Context, c *ledger.Change, w *record.Workflow) (out rule
 		out.Required, out.Settings = rules.Required(levels), ws.Settings()
 	}
 	if w.PlanOf != "" {
-		out.Review, _, err = ledger.Load[record.Review](ctx, c, record.ReviewKey(w.PlanOf))
+		given := record.GivenKey(w.PlanOf, planAttempt(spec))
+		if err := c.Load(ctx, record.ReviewKey(w.PlanOf), given); err != nil {
+			return out, err
+		}
+		if out.Planned, _, err = ledger.Get[record.Given](c.Read, given); err != nil {
+			return out, err
+		}
+		out.Review, _, err = ledger.Get[record.Review](c.Read, record.ReviewKey(w.PlanOf))
 		c.Check(record.ReviewKey(w.PlanOf))
 		c.Check(k)
 	}
 	return out, err
+}
+
+// planAttempt is the attempt of the preview whose plan a run applies.
+func planAttempt(spec api.Spec) int {
+	if spec.Plan == nil {
+		return 0
+	}
+	return spec.Plan.Attempt
 }
 
 // ended adds to the commit of a run's success what that means for plans: a preview's plan gets its review, and of a plan
@@ -131,6 +147,11 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	}
 	plan := api.PlanRef{Workflow: w.ID, Attempt: w.Attempt, PlanMade: *in.Plan}
 	planned.Values, plan.Values = plan.Values, "" // so that no run is given it
+	a, _, err := ledger.Load[record.Attempt](ctx, c, record.AttemptKey(w.ID, w.Attempt))
+	if err != nil {
+		return err
+	}
+	planned.Used = a.Used
 	now, err := p.present(ctx, c, w, ws, spec, plan, in)
 	if err != nil {
 		return err

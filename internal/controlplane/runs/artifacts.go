@@ -142,8 +142,10 @@ func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 		return bad("kind", "only a preview whose plan is to be applied leaves one")
 	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull:
 		return bad("kind", "only a run that pulls the state leaves it")
-	case a.Kind != api.ArtifactPlan && a.Kind != api.ArtifactState && a.Kind != api.ArtifactFile:
-		return bad("kind", "an artifact is a plan, a state or a file, not %.20q", a.Kind)
+	case a.Kind == api.ArtifactOutputs && (!w.ChangesState() || a.Name != api.OutputsName):
+		return bad("kind", "only a run that changes the state leaves its sensitive outputs, as %s", api.OutputsName)
+	case a.Kind != api.ArtifactPlan && a.Kind != api.ArtifactState && a.Kind != api.ArtifactFile && a.Kind != api.ArtifactOutputs:
+		return bad("kind", "an artifact is a plan, a state, a file or outputs, not %.20q", a.Kind)
 	case !rules.IsSHA256(a.SHA256):
 		return bad("sha256", "it has 64 hexadecimal digits, in lower case")
 	case a.Size < 0:
@@ -194,7 +196,7 @@ func (p *Calls) Input(ctx context.Context, token string, run api.Run) (out api.I
 	if w, out.Control, err = p.tells(ctx, token, run, nil); err != nil {
 		return out, err
 	}
-	spec, err := p.spec(ctx, w)
+	spec, err := p.spec(ctx, w, nil)
 	switch {
 	case err != nil:
 		return out, err

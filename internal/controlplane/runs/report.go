@@ -23,7 +23,7 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 	if err != nil {
 		return api.Spec{}, err
 	}
-	return p.spec(ctx, w)
+	return p.spec(ctx, w, nil)
 }
 
 // Heartbeat records a sign of life.
@@ -125,6 +125,9 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 		if w.Type == workflow.InsightsScan && w.Changes != nil && w.Changes.Drift > 0 {
 			c.Tell(w.Org, record.NewsOf(api.EventDrift, w, c.Now))
 		}
+		if err := produce(ctx, c, w, in.Result); err != nil {
+			return err
+		}
 		return p.ended(ctx, c, w, in.Result)
 	})
 	if err == nil && ran != nil {
@@ -160,18 +163,36 @@ func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found a
 	return nil
 }
 
-// spec reads a frozen spec, and what is known of the state by now.
-func (p *Calls) spec(ctx context.Context, w *record.Workflow) (api.Spec, error) {
-	k, state := record.SpecKey(w.ID), record.StateKey(w.Org, w.WorkspaceID)
-	r, err := p.ledger.Read(ctx, k, state)
+// spec reads a frozen spec, what the run was given by other workspaces, and what is known of the state by now. frozen, if
+// it is not nil, was read already.
+func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) (api.Spec, error) {
+	k, state, given, graph := record.SpecKey(w.ID), record.StateKey(w.Org, w.WorkspaceID), record.GivenKey(w.ID, w.Attempt), record.GraphKey(w.Org)
+	keys := []store.Key{state}
+	if frozen == nil {
+		keys = append(keys, k)
+	}
+	if frozen == nil || len(frozen.Inputs) > 0 {
+		keys = append(keys, given)
+	}
+	if w.ChangesState() {
+		keys = append(keys, graph)
+	}
+	r, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
 		return api.Spec{}, err
 	}
-	spec, ok, err := ledger.Get[api.Spec](r, k)
-	if err == nil && !ok {
-		err = fmt.Errorf("workflow %s has no spec", w.ID)
+	if frozen == nil {
+		if frozen, err = frozenSpec(r, w.ID); err != nil {
+			return api.Spec{}, err
+		}
 	}
+	spec := *frozen
+	was, _, err := ledger.Get[record.Given](r, given)
 	if err != nil {
+		return api.Spec{}, err
+	}
+	fed(&spec, was)
+	if spec.LeaveOutputs, err = takesSensitive(r, w.Org, w.Workspace); err != nil {
 		return api.Spec{}, err
 	}
 	spec.Attempt, spec.LogQuota = w.Attempt, p.cfg.LogQuota
@@ -181,4 +202,13 @@ func (p *Calls) spec(ctx context.Context, w *record.Workflow) (api.Spec, error) 
 		spec.Known, spec.Namesakes, spec.RanBefore = &known, nil, false
 	}
 	return spec, nil
+}
+
+// frozenSpec decodes the spec of a workflow, which was read.
+func frozenSpec(r ledger.Read, id string) (*api.Spec, error) {
+	spec, ok, err := ledger.Get[api.Spec](r, record.SpecKey(id))
+	if err == nil && !ok {
+		err = fmt.Errorf("workflow %s has no spec", id)
+	}
+	return &spec, err
 }

@@ -26,7 +26,7 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
 		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
 		Flags: ws.W.Flags, VarFiles: ws.W.VarFiles, Files: ws.W.Files, Hooks: ws.W.Hooks, Modules: modulesOf(w, ws.W), Options: in.Options,
-		Image: ws.W.Image, Spot: ws.W.Spot, DiskGiB: ws.W.DiskGiB,
+		Image: ws.W.Image, Spot: ws.W.Spot, DiskGiB: ws.W.DiskGiB, Inputs: inputsOf(w, ws.W),
 	}
 }
 

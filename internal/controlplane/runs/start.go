@@ -77,8 +77,9 @@ func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.St
 func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Start) (out api.Started, err error) {
 	var refusal error
 	var w *record.Workflow
+	var frozen *api.Spec
 	err = p.ledger.Await(ctx, startOf(run.Workflow), reportWait, func(bool) (bool, error) {
-		if w, out.Control, refusal = p.start(ctx, token, run, in); refusal == nil {
+		if w, frozen, out.Control, refusal = p.start(ctx, token, run, in); refusal == nil {
 			p.ledger.Notify(startOf(run.Workflow)) // other waiting calls are refused now
 		}
 		return !errors.Is(refusal, workflow.ErrNotReported), nil
@@ -86,7 +87,7 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Sta
 	if err = cmp.Or(err, refusal); err != nil {
 		return out, err
 	}
-	if spec, err := p.spec(ctx, w); err == nil {
+	if spec, err := p.spec(ctx, w, frozen); err == nil {
 		out.Spec = &spec // else the runner asks for it, and is told what is wrong
 	}
 	return out, nil
@@ -95,12 +96,12 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Sta
 // reportWait is how long a start waits for the report of its launch.
 const reportWait = 3 * time.Second
 
-func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (w *record.Workflow, out api.Control, err error) {
+func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (w *record.Workflow, spec *api.Spec, out api.Control, err error) {
 	var ended error
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		chunked := record.LogEndKey(run.Workflow, run.Attempt)
 		var s rules.Standing
-		w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow), chunked)
+		w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow), chunked, record.SpecKey(run.Workflow))
 		if err != nil {
 			return err
 		}
@@ -108,9 +109,13 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		if err != nil {
 			return err
 		}
+		frozen, bad := frozenSpec(c.Read, w.ID)
+		if spec = frozen; bad != nil {
+			spec = nil // the runner asks for it, and is told what is wrong
+		}
 		var may rules.Permit
 		if s == rules.MayStart {
-			if may, err = permit(ctx, c, w); err != nil {
+			if may, err = permit(ctx, c, w, *frozen); err != nil {
 				return err
 			}
 		}
@@ -126,7 +131,10 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		case workflow.Running:
 			c.Put(record.BeatKey(w.ID), rules.Sign(now, ""))
 			c.Put(chunked, record.ChunkedLog)
-			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot})
+			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot, Used: may.Fed.Digest})
+			if len(frozen.Inputs) > 0 {
+				c.Create(record.GivenKey(w.ID, run.Attempt), record.Given{Variables: may.Fed.Variables, Sensitive: may.Fed.Sensitive})
+			}
 		case workflow.Failed:
 			ended = workflow.Refuse(workflow.ErrOver, "", "%s", granted.Detail)
 		}
@@ -136,7 +144,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		out = p.control(c, w, now)
 		return nil
 	})
-	return w, out, cmp.Or(err, ended)
+	return w, spec, out, cmp.Or(err, ended)
 }
 
 // tells handles a call of a run that holds its workflow and reports only about itself. step is the step that the run

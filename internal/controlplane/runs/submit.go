@@ -251,6 +251,9 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
 	spec := specOf(w, ws, in)
+	if err := mayTake(w, spec.Inputs); err != nil {
+		return nil, pool, err
+	}
 	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
 		return nil, pool, err
 	}
