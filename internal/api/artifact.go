@@ -12,6 +12,10 @@ import (
 // HeaderArtifact names the artifact whose bytes a call to a relay sends.
 const HeaderArtifact = "Dayfly-Artifact"
 
+// HeaderInput says which input of the spec a run asks for, counted from 0. Without it a run asks for its plan, or for the
+// state that it is to push.
+const HeaderInput = "Dayfly-Input"
+
 // Kinds of artifact.
 const (
 	ArtifactPlan  = "plan"  // what an approval lets an update apply: see PlanMade

@@ -288,6 +288,7 @@ type Output struct {
 	Name      string `json:"name" maxLength:"255" doc:"Name of the output" example:"subnet_id"`
 	Sensitive bool   `json:"sensitive,omitempty" doc:"Whether the code marks it as sensitive"`
 	Value     any    `json:"value,omitempty" doc:"Its value; none where it is sensitive" example:"\"subnet-0abc\""`
+	Masked    bool   `json:"masked,omitempty" doc:"Whether a part of the value is hidden, because the run had a secret with that text: no workspace gets it as an input"`
 }
 
 // OutputsLeft names the artifact that has the values of sensitive outputs.

@@ -132,6 +132,7 @@ type call struct {
 	key    string      // idempotency key
 	in     any         // body; nil for none
 	form   url.Values  // body of a call without a token, instead of in
+	send   http.Header // headers of the request beside those of every call
 	header http.Header // takes the headers of the answer; nil for nobody
 	wait   time.Duration
 	bare   bool // bounded by the caller's context alone
@@ -258,6 +259,7 @@ func (e *endpoint) request(ctx context.Context, c call, with redact.String) (*ht
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
 	maps.Copy(request.Header, e.header)
+	maps.Copy(request.Header, c.send)
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", e.agent)
 	if c.in != nil {

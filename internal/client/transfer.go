@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,15 @@ func (r *Runner) Artifacts(ctx context.Context, in api.NewArtifacts) (api.Artifa
 // Input asks for the artifact that the run is to use.
 func (r *Runner) Input(ctx context.Context) (out api.Input, err error) {
 	_, err = r.do(ctx, call{what: "ask for the input of job " + r.id, method: http.MethodGet, path: []string{"v1", "jobs", r.id, "input"}}, &out)
+	return out, err
+}
+
+// InputOf asks for the artifact with the value of an input of the spec, counted from 0.
+func (r *Runner) InputOf(ctx context.Context, n int) (out api.Input, err error) {
+	_, err = r.do(ctx, call{
+		what: fmt.Sprintf("ask for input %d of job %s", n, r.id), method: http.MethodGet, path: []string{"v1", "jobs", r.id, "input"},
+		send: http.Header{api.HeaderInput: {strconv.Itoa(n)}},
+	}, &out)
 	return out, err
 }
 

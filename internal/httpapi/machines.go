@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strconv"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -46,7 +47,13 @@ func (s *server) runnerRoutes() {
 	s.add(route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)}, ran(s.plane.AppendLogs))
 	s.add(route{id: "announce-artifacts", method: http.MethodPost, path: "/v1/jobs/{id}/artifacts", summary: "Announce artifacts, or say that their bytes have arrived", tag: tag, audience: runners, errors: ends}, ran(s.plane.Announce))
 	s.add(route{id: "get-input", method: http.MethodGet, path: "/v1/jobs/{id}/input", summary: "Name the artifact that the run is to use", tag: tag, audience: runners, errors: ends},
-		direct(func(ctx context.Context, in *ByRun) (*answer[api.Input], error) {
+		direct(func(ctx context.Context, in *struct {
+			ByRun
+			Input string `header:"Dayfly-Input" maxLength:"4" pattern:"^[0-9]*$" doc:"Which input of the spec, counted from 0; none: the plan or the state that the run is to use" example:"0"`
+		}) (*answer[api.Input], error) {
+			if n, err := strconv.Atoi(in.Input); err == nil {
+				return reply(s.plane.InputOf(ctx, jobToken(ctx), in.run(), n))
+			}
 			return reply(s.plane.Input(ctx, jobToken(ctx), in.run()))
 		}))
 	s.add(route{id: "send-result", method: http.MethodPost, path: "/v1/jobs/{id}/result", summary: "Hand the result over, once nothing of the run is alive", tag: tag, audience: runners, large: true, errors: ends}, ran(s.plane.Result))

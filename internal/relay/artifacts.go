@@ -143,7 +143,8 @@ func (r *Relay) artifacts(ctx context.Context, c call) answer {
 }
 
 // input forwards the question for the artifact that a run is to use, and adds where its bytes are. They are of the
-// ticket's workspace, whatever the control plane says.
+// ticket's workspace, whatever the control plane says, but for the outputs that a run gets from other workspaces: these
+// are of the ticket's organization, and it lends nothing else of another workspace.
 func (r *Relay) input(ctx context.Context, c call) answer {
 	if err := r.lends(c); err != nil {
 		return refusal(err)
@@ -154,12 +155,17 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 		return a
 	}
 	place, own := in.Artifact.Place, r.cfg.Places.Place()
-	if !strings.HasPrefix(place.Key, path.Join(c.claims.Organization, c.claims.WorkspaceID)+"/") || path.Clean(place.Key) != place.Key {
+	switch {
+	case c.header.Get(api.HeaderInput) != "":
+		if in.Artifact.Kind != api.ArtifactOutputs || !isOutputs(place.Key, c.claims.Organization) {
+			return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run is not what another workspace of its organization has left for it"))
+		}
+	case !strings.HasPrefix(place.Key, path.Join(c.claims.Organization, c.claims.WorkspaceID)+"/") || path.Clean(place.Key) != place.Key:
 		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run belongs to another workspace than its ticket"))
 	}
 	// A state that a person placed to be pushed lies wherever this pool keeps what it has.
 	if place.Kind != "" && (place.Kind != own.Kind || place.Bucket != own.Bucket) {
-		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run lies in another place than where this pool keeps artifacts: %s", cmp.Or(place.Bucket, place.Instance, place.Kind)))
+		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run lies in another place than where this pool keeps artifacts: %s. What one workspace gives to another must be in a place that the pools of both use", cmp.Or(place.Bucket, place.Instance, place.Kind)))
 	}
 	t, err := r.cfg.Places.Download(ctx, place.Key, in.Artifact)
 	if err == nil && t.URL == "" {
@@ -170,6 +176,12 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 		return r.unplaced(c, err)
 	}
 	return a.with("download", t)
+}
+
+// isOutputs says whether a key is that of the outputs that a run of an organization has left.
+func isOutputs(key, org string) bool {
+	parts := strings.SplitN(key, "/", 5) // organization, workspace, workflow, attempt, name
+	return len(parts) == 5 && parts[0] == org && strings.HasPrefix(parts[1], "ws_") && parts[4] == api.OutputsName && path.Clean(key) == key
 }
 
 func ownPath(c call) string { return "/v1/jobs/" + c.job + "/" + callBytes }

@@ -335,7 +335,7 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 
 // passed lists the headers of a request that reach the control plane. The others stay here: the ticket, those that
 // concern one connection, and those that could make the control plane take the runner for somebody else.
-var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot, api.HeaderRequestID}
+var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot, api.HeaderInput, api.HeaderRequestID}
 
 // forward makes the call with the job token, which may take as long as most.
 func (r *Relay) forward(ctx context.Context, c call, most time.Duration) answer {

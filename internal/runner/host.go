@@ -93,10 +93,13 @@ func (r *run) logf(format string, args ...any) {
 }
 
 // Mask implements engine.Host.
-func (h *host) Mask(values ...string) {
-	if n := h.r.hidden.Add(values...); n > 0 {
-		h.r.log.Warn("values are too short to be masked", "count", n)
-		h.Logf("%s not masked: shorter than %d characters", text.Are(n, "sensitive value"), mask.MinLength)
+func (h *host) Mask(values ...string) { h.r.mask(values...) }
+
+// mask hides values in everything that leaves the runner from now on, and says in the log which are too short for that.
+func (r *run) mask(values ...string) {
+	if n := r.hidden.Add(values...); n > 0 {
+		r.log.Warn("values are too short to be masked", "count", n)
+		r.logf("%s not masked: shorter than %d characters", text.Are(n, "sensitive value"), mask.MinLength)
 	}
 }
 

@@ -43,6 +43,10 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if err := r.allowed(spec.Hooks); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonHookRefused, err)
 	}
+	// Before anything else of the run is there that could show them.
+	if spec.Variables, err = r.inputs(ctx, spec); err != nil {
+		return engine.Outcome{}, failure(workflow.ReasonArtifactFailed, err)
+	}
 	h := &host{r: r, spec: spec, forwarded: r.forwarded(spec)}
 	if spec.Role != nil {
 		if err := r.borrow(ctx, spec); err != nil {
@@ -270,7 +274,9 @@ func (r *run) hide(in api.Result) api.Result {
 		if outputs[i].Sensitive {
 			outputs[i].Value = nil
 		}
-		outputs[i].Value = r.hideValue(outputs[i].Value)
+		value := r.hideValue(outputs[i].Value)
+		outputs[i].Masked = !sameJSON(value, outputs[i].Value)
+		outputs[i].Value = value
 	}
 	in.Outputs = outputs
 	if in.Lock != nil {
@@ -283,6 +289,13 @@ func (r *run) hide(in api.Result) api.Result {
 		in.Lock = &lock
 	}
 	return in
+}
+
+// sameJSON reports whether two values are the same in JSON.
+func sameJSON(a, b any) bool {
+	one, err := json.Marshal(a)
+	two, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && bytes.Equal(one, two)
 }
 
 // hideValue masks every text and number of a JSON value.

@@ -50,6 +50,9 @@ type relay struct {
 	bytes     map[string]string
 	placed    []string
 	batches   []int // how many artifacts each call announced
+
+	inputs map[string]string // what other workspaces have left, by the index that is asked for
+	asks   string            // the input whose bytes are asked for next
 }
 
 func newRelay(t *testing.T, spec api.Spec) *relay {
@@ -181,7 +184,21 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 		var in api.NewArtifacts
 		decode(&in)
 		return r.takeArtifacts(in)
+	case "input":
+		r.asks = req.Header.Get(api.HeaderInput)
+		left, ok := r.inputs[r.asks]
+		if !ok {
+			return nil, workflow.Refuse(workflow.ErrInvalid, "", "there is no input %q", r.asks)
+		}
+		whole := strings.TrimSuffix(left, " replaced")
+		return api.Input{
+			Control: r.control, Download: &api.Transfer{Method: http.MethodGet, URL: "/v1/jobs/" + r.spec.Workflow + "/bytes"},
+			Artifact: api.Artifact{Name: api.OutputsName, Kind: api.ArtifactOutputs, Size: int64(len(left)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(whole)))},
+		}, nil
 	case "bytes":
+		if req.Method == http.MethodGet {
+			return json.RawMessage(r.inputs[r.asks]), nil
+		}
 		name := req.Header.Get(api.HeaderArtifact)
 		if a := r.announced[name]; int64(len(body)) != a.Size || fmt.Sprintf("%x", sha256.Sum256(body)) != a.SHA256 {
 			return nil, workflow.Refuse(workflow.ErrInvalid, "sha256", "%d other bytes came", len(body))

@@ -64,6 +64,7 @@ type Relay interface {
 	HandOver(ctx context.Context, in api.Handover) (api.HandedOver, error)
 	Artifacts(ctx context.Context, in api.NewArtifacts) (api.ArtifactsTaken, error)
 	Input(ctx context.Context) (api.Input, error)
+	InputOf(ctx context.Context, n int) (api.Input, error)
 	Upload(ctx context.Context, by api.Transfer, name string, size int64, body io.ReadSeeker) error
 	Download(ctx context.Context, by api.Transfer, to io.Writer, most int64) error
 }
@@ -336,7 +337,7 @@ func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.R
 	// An engine that failed leaves here only what stands nevertheless. One that succeeded leaves all, also if a hook failed.
 	result := api.Result{
 		Outcome: workflow.Succeeded, Changes: out.Changes, Outputs: out.Outputs, Inventory: out.Inventory,
-		Lock: out.Lock, State: out.State, Truncated: out.Truncated,
+		Lock: out.Lock, State: out.State, Left: out.Left, Truncated: out.Truncated,
 	}
 	if err == nil {
 		result.Plan = out.Plan

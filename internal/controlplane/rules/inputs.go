@@ -115,12 +115,14 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 			names = append(names, o.Name)
 		}
 		return lacks("%s left %s; correct the name, or add it to the code and %s", p.Workflow, text.Some(names, 10), again)
+	case p.Outputs[i].Masked:
+		return lacks("a part of it is hidden, because %s had a secret with that text; mark the output as sensitive in the code, let an admin set sensitive: true at this input, and %s", p.Workflow, again)
 	case !p.Outputs[i].Sensitive:
 		return p.Outputs[i].Value, false, ""
 	case !in.Sensitive:
 		return lacks("it is sensitive; an admin of both workspaces sets sensitive: true at this input")
 	case p.Sensitive == nil:
-		return lacks("%s did not leave the values of sensitive outputs, because nobody took them then or its runner is of an older version; %s", p.Workflow, again)
+		return lacks("%s did not leave the values of sensitive outputs, because nobody took them then, its runner is of an older version, or they could not be placed, as its log says then; %s", p.Workflow, again)
 	case !now.Before(src.Expires):
 		return lacks("the values of sensitive outputs that %s left are past their retention; %s", p.Workflow, again)
 	}

@@ -213,6 +213,37 @@ func (p *Calls) Input(ctx context.Context, token string, run api.Run) (out api.I
 	return out, err
 }
 
+// InputOf names the artifact with the value of an input that a run was given, by its place in the spec. The start decided
+// whose it is.
+func (p *Calls) InputOf(ctx context.Context, token string, run api.Run, n int) (out api.Input, err error) {
+	var w *record.Workflow
+	if w, out.Control, err = p.tells(ctx, token, run, nil); err != nil {
+		return out, err
+	}
+	k := record.GivenKey(w.ID, w.Attempt)
+	r, err := p.ledger.Read(ctx, k)
+	if err != nil {
+		return out, err
+	}
+	given, _, err := ledger.Get[record.Given](r, k)
+	switch {
+	case err != nil:
+		return out, err
+	case n < 0 || n >= len(given.Sensitive):
+		return out, workflow.Refuse(workflow.ErrInvalid, api.HeaderInput, "this run has %d inputs to ask for, counted from 0", len(given.Sensitive))
+	}
+	one := given.Sensitive[n]
+	if !p.ledger.Now().Before(one.Expires) {
+		return out, workflow.Refuse(workflow.ErrConflict, "", "the values of sensitive outputs that %s left are past their retention: run an update of %s once", one.Workflow, one.Input.Workspace)
+	}
+	names, err := catalog.Names(ctx, p.ledger, w.Org, one.Left.Place.Pool)
+	out.Artifact = api.Artifact{
+		Name: one.Left.Name, Kind: api.ArtifactOutputs, Attempt: one.Attempt, Size: one.Left.Size, SHA256: one.Left.SHA256, ExpiresAt: one.Expires, Place: one.Left.Place,
+	}
+	out.Artifact.Place.Pool = names[one.Left.Place.Pool]
+	return out, err
+}
+
 // planned finds the bundle of a plan. None of its refusals says that the run is over: the runner reports why it failed.
 func (p *Calls) planned(ctx context.Context, w *record.Workflow, plan api.PlanRef) (api.Artifact, error) {
 	from, k := record.WorkflowKey(plan.Workflow), record.ArtifactKey(plan.Workflow, plan.Attempt, plan.Artifact)

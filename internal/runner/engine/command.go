@@ -96,6 +96,7 @@ func command(ctx context.Context, h Host, j Job, name string) (said string, out 
 			Detail: text.Cut(fmt.Sprintf("the command of %s succeeded, but its file DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
 		}
 	}
+	out.leave(ctx, h, j.Spec, f)
 	said = out.take(h, f)
 	return said, out, nil
 }

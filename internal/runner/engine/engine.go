@@ -84,6 +84,7 @@ type Job struct {
 type Outcome struct {
 	Changes   *api.Changes // of a run that failed: what it did nevertheless
 	Outputs   []api.Output
+	Left      *api.OutputsLeft // with the values of sensitive outputs, if the spec wants them left
 	Lock      *api.Lock       // a state lock that is still held
 	State     *api.StateFound // where the state is, and which; also of a run that failed
 	Plan      *api.PlanMade   // that a preview left to be approved

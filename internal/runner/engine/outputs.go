@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const (
 type found struct {
 	outputs []api.Output
 	secrets []string
+	hidden  map[string]any // the values of sensitive ones
 }
 
 // readOutputs reads what `output -json` prints.
@@ -53,6 +55,10 @@ func readOutputs(raw []byte) (found, error) {
 func (f *found) add(name string, value any, sensitive bool, v *values) {
 	if sensitive {
 		v.all(value)
+		if f.hidden == nil {
+			f.hidden = map[string]any{}
+		}
+		f.hidden[name] = value
 		value = nil
 	}
 	f.outputs = append(f.outputs, api.Output{Name: name, Sensitive: sensitive, Value: value})
@@ -168,4 +174,35 @@ func checkOutputName(name string) error {
 		return fmt.Errorf("an output's name has 1 to %d characters and no control characters; %s does not", maxOutputName, quote(name))
 	}
 	return nil
+}
+
+// leave keeps the values of sensitive outputs for runs of other workspaces, if the spec wants that. The infrastructure is
+// as it should be, so a run does not fail because nobody else can have them: whoever takes one is told.
+func (o *Outcome) leave(ctx context.Context, h Host, s api.Spec, f found) {
+	if !s.LeaveOutputs || len(f.hidden) == 0 {
+		return
+	}
+	h.Mask(f.secrets...)
+	raw, err := json.Marshal(f.hidden)
+	if err == nil {
+		var left api.OutputsLeft
+		left.Artifact = api.OutputsName
+		if left.Size, left.SHA256, err = h.Keep(ctx, api.OutputsName, api.ArtifactOutputs, bytes.NewReader(raw)); err == nil {
+			o.Left = &left
+			return
+		}
+	}
+	h.Logf("sensitive outputs are not left for other workspaces: %v", err)
+}
+
+// ReadLeft reads what leave has written. secrets are the texts and numbers in it, which are to be masked.
+func ReadLeft(raw []byte) (outputs map[string]any, secrets []string, err error) {
+	value, err := number(raw)
+	outputs, ok := value.(map[string]any)
+	if err != nil || !ok {
+		return nil, nil, errors.New("it is not a JSON object")
+	}
+	v := values{seen: map[string]bool{}}
+	v.all(value)
+	return outputs, v.list, nil
 }

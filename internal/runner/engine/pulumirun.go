@@ -111,6 +111,7 @@ func (p *pulumi) output(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", stepFailed(stepOutput, err)
 	}
+	p.out.leave(ctx, p.h, p.j.Spec, f)
 	return p.out.take(p.h, f), nil
 }
 

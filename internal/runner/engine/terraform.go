@@ -317,6 +317,7 @@ func (t *terraform) output(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", stepFailed(stepOutput, err)
 	}
+	t.out.leave(ctx, t.h, t.j.Spec, f)
 	return t.out.take(t.h, f), nil
 }
 

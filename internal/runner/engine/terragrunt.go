@@ -422,7 +422,14 @@ func (g *terragrunt) output(ctx context.Context) (string, error) {
 			all.outputs = append(all.outputs, o)
 		}
 		all.secrets = append(all.secrets, f.secrets...)
+		for name, value := range f.hidden {
+			if all.hidden == nil {
+				all.hidden = map[string]any{}
+			}
+			all.hidden[inUnit(unit, name)] = value
+		}
 	}
+	g.out.leave(ctx, g.h, g.j.Spec, all)
 	return g.out.take(g.h, all), nil
 }
 
