@@ -251,6 +251,67 @@ func TestInput_IsThatOfTheTicketsWorkspace(t *testing.T) {
 	}
 }
 
+// forInput asks for an input that comes from another workspace.
+func forInput(n string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(api.HeaderInput, n) }
+}
+
+func TestInput_OfAnotherWorkspaceIsItsOutputsAlone(t *testing.T) {
+	const text = `{"token":"canary"}`
+	dir := artifact.NewDirectory(t.TempDir())
+	there := func(kind, key string) api.Artifact {
+		return api.Artifact{
+			Name: api.OutputsName, Kind: kind, Size: int64(len(text)), SHA256: sum(text), ExpiresAt: time.Now().Add(time.Hour),
+			Place: api.Place{Kind: api.PlaceDirectory, Key: key},
+		}
+	}
+	good := there(api.ArtifactOutputs, "default/ws_2/wf_0/1/plan/outputs.json")
+	elsewhere := good
+	elsewhere.Place = api.Place{Kind: api.PlaceS3, Bucket: "another", Key: good.Place.Key}
+	for name, tc := range map[string]struct {
+		input api.Artifact
+		sent  bool
+	}{
+		"of its organization":  {good, true},
+		"of another":           {there(api.ArtifactOutputs, "other/ws_2/wf_0/1/plan/outputs.json"), false},
+		"of another, by dots":  {there(api.ArtifactOutputs, "default/../other/ws_2/wf_0/1/plan/outputs.json"), false},
+		"a plan":               {there(api.ArtifactPlan, "default/ws_2/wf_0/1/plan/bundle.tar"), false},
+		"a plan under a kind":  {there(api.ArtifactOutputs, "default/ws_2/wf_0/1/plan/bundle.tar"), false},
+		"a file of that name":  {there(api.ArtifactOutputs, "default/ws_2/wf_0/1/files/plan/outputs.json"), false},
+		"outputs under a kind": {there(api.ArtifactFile, good.Place.Key), false},
+		"a push":               {there(api.ArtifactOutputs, "default/ws_2/push/plan/outputs.json"), false},
+		"in another place":     {elsewhere, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.input.Place.Kind == api.PlaceDirectory && !strings.Contains(tc.input.Place.Key, "..") {
+				if err := dir.Keep(tc.input.Place.Key, tc.input, strings.NewReader(text)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			u := newUpstream()
+			u.answer = recording(tc.input)
+			r := u.relay(t, relay.Config{Hold: -1, Places: dir})
+			w := call(t, r, "input", "wf_1", "", owned(t, "wf_1", 1), method("GET"), forInput("3"))
+			if made := u.made(); len(made) != 1 || made[0].Header.Get(api.HeaderInput) != "3" {
+				t.Errorf("the control plane is asked %+v", made)
+			}
+			bytes := call(t, r, "bytes", "wf_1", "", owned(t, "wf_1", 1), method("GET"))
+			if sent := w.Code == 200 && bytes.Body.String() == text; sent != tc.sent {
+				t.Errorf("sent %t: %d %s, %d %s", sent, w.Code, w.Body, bytes.Code, bytes.Body)
+			}
+			if !tc.sent && strings.Contains(w.Body.String()+bytes.Body.String(), "canary") {
+				t.Error("it was sent all the same")
+			}
+		})
+	}
+	// Without the header, what another workspace has left is refused as before.
+	u := newUpstream()
+	u.answer = recording(good)
+	if w := call(t, u.relay(t, relay.Config{Hold: -1, Places: dir}), "input", "wf_1", "", owned(t, "wf_1", 1), method("GET")); code(t, w) != "conflict" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 // bucket is a place whose bytes do not come here.
 type bucket struct{}
 

@@ -116,15 +116,15 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 		}
 		return lacks("%s left %s; correct the name, or add it to the code and %s", p.Workflow, text.Some(names, 10), again)
 	case p.Outputs[i].Masked:
-		return lacks("a part of it is hidden, because %s had a secret with that text; mark the output as sensitive in the code, let an admin set sensitive: true at this input, and %s", p.Workflow, again)
+		return lacks("a secret of %s hides a part of it; mark it as sensitive in the code and at this input, and %s", p.Workflow, again)
 	case !p.Outputs[i].Sensitive:
 		return p.Outputs[i].Value, false, ""
 	case !in.Sensitive:
-		return lacks("it is sensitive; an admin of both workspaces sets sensitive: true at this input")
+		return lacks("it is sensitive; an admin of both sets sensitive: true at this input")
 	case p.Sensitive == nil:
-		return lacks("%s did not leave the values of sensitive outputs, because nobody took them then, its runner is of an older version, or they could not be placed, as its log says then; %s", p.Workflow, again)
+		return lacks("%s did not leave the values of its sensitive outputs; %s", p.Workflow, again)
 	case !now.Before(src.Expires):
-		return lacks("the values of sensitive outputs that %s left are past their retention; %s", p.Workflow, again)
+		return lacks("what %s left of its sensitive outputs is past its retention; %s", p.Workflow, again)
 	}
 	return nil, true, ""
 }
@@ -134,7 +134,7 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 func Reached(w *record.Workflow, in Fed) Fed {
 	for _, one := range in.Sensitive {
 		if at := one.Left.Place; at.Kind == api.PlaceDirectory && (at.Pool != w.PoolID || at.Instance != w.Instance) {
-			return Fed{Missing: fmt.Sprintf("output %s of workspace %s is missing: its value lies on the machine of agent %s, and this run is on %s; let one agent, or pools that share a bucket, serve both workspaces, and run an update of %s once", one.Input.Output, one.Input.Workspace, at.Instance, w.Instance, one.Input.Workspace)}
+			return Fed{Missing: fmt.Sprintf("output %s of workspace %s is missing: its value is with agent %s, and this run is on %s; both workspaces need one agent, or a pool with a bucket", one.Input.Output, one.Input.Workspace, at.Instance, w.Instance)}
 		}
 	}
 	return in
