@@ -75,7 +75,7 @@ func TestSensitiveInput_IsAskedForByItsPlaceAndNamedToNobodyElse(t *testing.T) {
 		wantErr(t, err, workflow.ErrInvalid)
 		w.must(w.result(job, r, workflow.Succeeded))
 		w.clock.advance(91 * 24 * time.Hour)
-		if got := w.missing(); !strings.Contains(got, "past their retention") {
+		if got := w.missing(); !strings.Contains(got, "past its retention") {
 			t.Errorf("later it is told %q", got)
 		}
 	})
