@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -102,6 +103,7 @@ type change struct {
 
 	place string                                         // of the document
 	stage int                                            // in which it is done: what others refer to comes first
+	wave  int                                            // within the stage: of workspaces, those that depend on others come later
 	ask   string                                         // what is lost by it, in a sentence; empty: nothing
 	do    func(ctx context.Context) (api.Outcome, error) // makes it so
 	then  func(ctx context.Context) error                // what is left to do when the rest is there; nil: nothing
@@ -214,9 +216,17 @@ func (c *applyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 		return nil, errors.New("--prune: no file names a project, so it is not clear which workspaces are meant; say --project")
 	}
 	var gone []change
+	var left []api.Workspace
+	for _, w := range there {
+		left = append(left, w)
+	}
+	order, last := waves(left), 0
+	for _, wave := range order {
+		last = max(last, wave)
+	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if w := there[name]; !named[name] && slices.Contains(scope, cmp.Or(w.Project, "global")) {
-			gone = append(gone, change{Kind: workspacefile.Workspace, Name: name, Outcome: outcomePruned, stage: stagePrune, do: func(ctx context.Context) (api.Outcome, error) {
+			gone = append(gone, change{Kind: workspacefile.Workspace, Name: name, Outcome: outcomePruned, stage: stagePrune, wave: last - order[name], do: func(ctx context.Context) (api.Outcome, error) {
 				err := cl.DeleteWorkspace(ctx, name)
 				if errors.Is(err, workflow.ErrNotFound) {
 					err = nil
@@ -281,25 +291,27 @@ func makeSo(ctx context.Context, list []change) (done []change, err error) {
 		if stage == stageWorkspaces || stage == stagePrune {
 			atOnce = callsAtOnce
 		}
-		_ = each(inner, len(list), atOnce, func(_ context.Context, i int) error {
-			ch, outcome := &list[i], list[i].Outcome
-			// What has begun is not cut off: its outcome would not be known.
-			ctx, err := context.WithoutCancel(ctx), error(nil)
-			switch {
-			case ch.stage == stage:
-				outcome, err = ch.do(ctx)
-			case stage == stageAssignments && ch.then != nil:
-				err = ch.then(ctx)
-			default:
+		for wave := range 1 + lastWave(list, stage) {
+			_ = each(inner, len(list), atOnce, func(_ context.Context, i int) error {
+				ch, outcome := &list[i], list[i].Outcome
+				// What has begun is not cut off: its outcome would not be known.
+				ctx, err := context.WithoutCancel(ctx), error(nil)
+				switch {
+				case ch.stage == stage && ch.wave == wave:
+					outcome, err = ch.do(ctx)
+				case stage == stageAssignments && wave == 0 && ch.then != nil:
+					err = ch.then(ctx)
+				default:
+					return nil
+				}
+				if errs[i] = ch.wrong(err); err == nil {
+					ch.Outcome, made[i] = outcome, true
+				} else if stage != stagePrune {
+					stop()
+				}
 				return nil
-			}
-			if errs[i] = ch.wrong(err); err == nil {
-				ch.Outcome, made[i] = outcome, true
-			} else if stage != stagePrune {
-				stop()
-			}
-			return nil
-		})
+			})
+		}
 	}
 	if err = errors.Join(errs...); err != nil {
 		err = &exitError{code: exitCode(err), err: errors.New(firstLines(err))}
@@ -312,6 +324,40 @@ func makeSo(ctx context.Context, list []change) (done []change, err error) {
 		}
 	}
 	return done, err
+}
+
+// lastWave is the last wave of a stage.
+func lastWave(list []change, stage int) (last int) {
+	for _, ch := range list {
+		if ch.stage == stage {
+			last = max(last, ch.wave)
+		}
+	}
+	return last
+}
+
+// waves say in which order workspaces are made, so that each comes after those that it depends on: by their names, counted
+// from 0. Those of a cycle, which is refused, come in any order.
+func waves(all []api.Workspace) map[string]int {
+	on, out := map[string][]string{}, map[string]int{}
+	for _, w := range all {
+		on[w.Name], _ = rules.DependsOn(w)
+		out[w.Name] = 0
+	}
+	for range all { // the longest way has fewer steps than there are workspaces
+		moved := false
+		for name, list := range on {
+			for _, other := range list {
+				if at, described := out[other]; described && other != name && out[name] <= at && at < len(all) {
+					out[name], moved = at+1, true
+				}
+			}
+		}
+		if !moved {
+			break
+		}
+	}
+	return out
 }
 
 // show prints what was done, or would be.

@@ -110,6 +110,9 @@ func (c *artifactGet) find(a *app, cl *client.Client) (one api.Artifact, err err
 			one, found = each, true
 		}
 	}
+	if one.Kind == api.ArtifactOutputs {
+		return one, workflow.Refuse(workflow.ErrForbidden, "", "%s has values of sensitive outputs, which only runs of the workspaces get that name them as inputs: read them with the engine itself", c.Name)
+	}
 	if !found {
 		return one, workflow.Refuse(workflow.ErrNotFound, "", "workflow %s left no artifact %s: dayfly artifact list %s names all", c.Workflow, c.Name, c.Workflow)
 	}

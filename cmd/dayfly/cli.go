@@ -43,7 +43,7 @@ Exit codes: 0 done, or the workflow succeeded; 1 the workflow failed, you did no
 
 // grammar is the command line.
 type grammar struct {
-	Output string `short:"o" enum:"table,json,yaml,name" default:"table" help:"How results are printed: table, json, yaml, or name: only names or ids, one to a line."`
+	Output string `short:"o" enum:"table,json,yaml,name,dot" default:"table" help:"How results are printed: table, json, yaml, or name: only names or ids, one to a line; of graph also dot."`
 
 	Color string `enum:"auto,always,never" default:"auto" help:"Whether results have colours: auto, always or never."`
 
@@ -60,6 +60,7 @@ type grammar struct {
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
+	Graph     graphCommand      `cmd:"" group:"work" help:"Draw which workspaces depend on which."`
 	Schedule  scheduleCommands  `cmd:"" group:"work" help:"Run workspaces by the clock: create, list, show and delete schedules."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
 	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`

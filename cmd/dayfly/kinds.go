@@ -106,6 +106,17 @@ func (p *planner) plan() ([]change, error) {
 	if err != nil && p.a.ctx.Err() == nil {
 		return nil, &exitError{code: exitCode(err), err: fmt.Errorf("%s\nnothing was changed", firstLines(err))}
 	}
+	var all []api.Workspace
+	for _, doc := range p.docs {
+		if w, ok := doc.Value.(api.Workspace); ok {
+			all = append(all, w)
+		}
+	}
+	for order, i := waves(all), 0; i < len(list); i++ {
+		if list[i].stage == stageWorkspaces {
+			list[i].wave = order[list[i].Name]
+		}
+	}
 	above := map[string]string{}
 	for _, doc := range p.docs {
 		if v, ok := doc.Value.(api.ProjectSettings); ok && v.Parent != nil {
@@ -168,7 +179,7 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 		return nil // it is checked when it is put
 	case earlier(err):
 		return refused(errors.New("this control plane is of an earlier version, which cannot say what would change: apply without --dry-run, or upgrade it"))
-	case refusal != nil && (refusal.Field == "pool" && p.described(workspacefile.Pool, want.Pool) || refusal.Field == "project" && p.described(workspacefile.Project, want.Project)):
+	case refusal != nil && (refusal.Field == "pool" && p.described(workspacefile.Pool, want.Pool) || refusal.Field == "project" && p.described(workspacefile.Project, want.Project) || p.dependsOnDescribed(refusal.Field, want)):
 		would, outcome = want, api.OutcomeCreated // what it names is made before it, and then it is checked again
 		if there {
 			would.ID, outcome = have.ID, api.OutcomeChanged
@@ -182,6 +193,22 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 		return err
 	}
 	return nil
+}
+
+// dependsOnDescribed reports whether a refusal is about a workspace that a document describes too: it is made before, or
+// stops to depend on others before.
+func (p *planner) dependsOnDescribed(field string, want api.Workspace) bool {
+	for i, in := range want.Inputs {
+		if field == fmt.Sprintf("inputs[%d].workspace", i) {
+			return in.Workspace != want.Name && p.described(workspacefile.Workspace, in.Workspace)
+		}
+	}
+	for i, name := range want.After {
+		if field == fmt.Sprintf("after[%d]", i) {
+			return name != want.Name && p.described(workspacefile.Workspace, name)
+		}
+	}
+	return false
 }
 
 // settled compares what a document says with what there is: all of it, or partly, where settings that the document does

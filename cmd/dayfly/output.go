@@ -22,6 +22,9 @@ var named = []string{"list", "show", "run", "why", "plan", "cancel", "approve", 
 // plain are the commands whose output has one form. The first three print no results at all.
 var plain = []string{" up", " server serve", " agent", " completion", " open", " schema"}
 
+// outputDot is the form of output that only the graph has.
+const outputDot = "dot"
+
 // checkGlobal refuses a flag of all commands where it would do nothing, before the command does anything.
 func checkGlobal(leaf *kong.Node, f *kong.Flag) error {
 	output := f.Target.String()
@@ -34,6 +37,8 @@ func checkGlobal(leaf *kong.Node, f *kong.Flag) error {
 	case f.Name != "output":
 	case slices.Contains(plain, fullName(leaf)):
 		return refuse("has only one form of output; leave -o out")
+	case output == outputDot && fullName(leaf) != " graph":
+		return refuse("draws no graph; use table, json or yaml")
 	case output == "name" && !slices.Contains(named, leaf.Name):
 		return refuse("prints no list of names; use table, json or yaml")
 	case output == "yaml" && (leaf.Name == "logs" || leaf.Name == "export" || switched(leaf, "follow") && leaf.Parent.Name == "audit"):

@@ -80,6 +80,21 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 		line("flags", step+": "+strings.Join(w.Flags[step], " "))
 	}
 	line("var files", strings.Join(w.VarFiles, ", "))
+	var around api.Activity
+	if !a.json() { // what is for programs has the settings alone
+		if around, err = cl.WorkspaceActivity(a.ctx, c.Name); err != nil && !earlier(err) {
+			return err
+		}
+	}
+	for _, d := range around.WaitsFor {
+		line("waits for", dependencyText(d.On, d.Outputs))
+	}
+	for _, d := range around.Feeds {
+		line("feeds", dependencyText(d.Workspace, d.Outputs))
+	}
+	if at := around.OutputsAt; at != nil {
+		line("outputs", "left "+at.Local().Format("2006-01-02 15:04:05"))
+	}
 	if w.Approval != nil {
 		line("approval", w.Approval.Text())
 	}
@@ -90,6 +105,14 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 		line("modules of", m.Host+" with "+m.TokenRef+m.SSHKeyRef+alsoForPulls(m.Preview))
 	}
 	return a.shown(workspacefile.Workspace, asWorkspace(w), w, "%s", strings.TrimSuffix(b.String(), "\n"))
+}
+
+// dependencyText names the workspace on the other side of a dependency, with the outputs that pass between the two.
+func dependencyText(name string, outputs []string) string {
+	if len(outputs) == 0 {
+		return name
+	}
+	return name + ": " + strings.Join(outputs, ", ")
 }
 
 func alsoForPulls(preview bool) string {

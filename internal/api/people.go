@@ -280,6 +280,10 @@ type Activity struct {
 	Drift     *Drift      `json:"drift,omitempty" doc:"What the last scan found; none where there was none lately, or the state was changed since"`
 	State     *StateFound `json:"state,omitempty" doc:"Where the last run found the engine's state; only in the answer about one workspace"`
 	Approvals []string    `json:"approvals,omitempty" doc:"What requires approvals, and of which plans; only in the answer about one workspace" example:"the workspace: required for destroys"`
+
+	WaitsFor  []Dependency `json:"waits_for,omitempty" doc:"Workspaces that it depends on, of those that the caller may see; only in the answer about one workspace"`
+	Feeds     []Dependency `json:"feeds,omitempty" doc:"Workspaces that depend on it, of those that the caller may see; only in the answer about one workspace"`
+	OutputsAt *time.Time   `json:"outputs_at,omitempty" doc:"When the run ended that left the outputs which others get; only in the answer about one workspace"`
 }
 
 // Drift is what a scan found.

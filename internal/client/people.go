@@ -214,6 +214,16 @@ func (c *Client) Workspace(ctx context.Context, name string) (api.Workspace, err
 	return get[api.Workspace](ctx, c, "show workspace "+name, nil, "v1", "workspaces", name)
 }
 
+// Graph says which workspaces depend on which.
+func (c *Client) Graph(ctx context.Context) (api.Graph, error) {
+	return get[api.Graph](ctx, c, "show the graph of workspaces", nil, "v1", "graph")
+}
+
+// WorkspaceActivity says what goes on in a workspace.
+func (c *Client) WorkspaceActivity(ctx context.Context, name string) (api.Activity, error) {
+	return get[api.Activity](ctx, c, "show what goes on in workspace "+name, nil, "v1", "workspaces", name, "activity")
+}
+
 // DeletedWorkspaces lists deleted workspaces.
 func (c *Client) DeletedWorkspaces(ctx context.Context, cursor string, limit int) (api.Page[api.DeletedWorkspace], error) {
 	return get[api.Page[api.DeletedWorkspace]](ctx, c, "list deleted workspaces", listing(cursor, limit), "v1", "deleted-workspaces")

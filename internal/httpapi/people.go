@@ -98,6 +98,10 @@ func (s *server) workspaceRoutes() {
 	s.add(route{id: "get-workspace-activity", method: http.MethodGet, path: "/v1/workspaces/{workspace}/activity", summary: "Say what goes on in a workspace, where its state was found, and what its plans require", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Activity))
 	s.add(route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Workspace))
 	s.add(route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.DeletedWorkspaces))
+	s.add(route{id: "get-graph", method: http.MethodGet, path: "/v1/graph", summary: "Say which workspaces depend on which", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+		known(func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Graph], error) {
+			return reply(s.plane.Graph(ctx, who))
+		}))
 	s.add(route{id: "explain-workspace-pools", method: http.MethodGet, path: "/v1/workspaces/{workspace}/pools", summary: "Say of each pool whether it would get a workflow of a workspace, and why or why not", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByWorkspace

@@ -176,55 +176,77 @@ func (p *Calls) Graph(ctx context.Context, who identity.Principal) (api.Graph, e
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.graph", "", who.AnyProject); err != nil {
 		return out, err
 	}
-	c := p.ledger.View()
-	graph, _, err := ledger.Load[record.Graph](ctx, c, record.GraphKey(who.Organization))
+	all, err := dependencies(ctx, p.ledger.View(), who, func(string, string) bool { return true })
 	if err != nil {
 		return out, err
 	}
+	for _, d := range all {
+		out.Workspaces = append(out.Workspaces, d.Workspace, d.On)
+	}
+	slices.Sort(out.Workspaces)
+	out.Workspaces, out.Dependencies = slices.Compact(out.Workspaces), append(out.Dependencies, all...)
+	return out, nil
+}
+
+// Around are the workspaces that one depends on, and those that depend on it, of those that who may see.
+func Around(ctx context.Context, c *ledger.Change, who identity.Principal, name string) (waitsFor, feeds []api.Dependency, err error) {
+	all, err := dependencies(ctx, c, who, func(workspace, on string) bool { return workspace == name || on == name })
+	for _, d := range all {
+		if d.Workspace == name {
+			waitsFor = append(waitsFor, d)
+		} else {
+			feeds = append(feeds, d)
+		}
+	}
+	return waitsFor, feeds, err
+}
+
+// dependencies are those of an organization that are wanted, between workspaces that who may see, in order.
+func dependencies(ctx context.Context, c *ledger.Change, who identity.Principal, wants func(workspace, on string) bool) (out []api.Dependency, err error) {
+	graph, _, err := ledger.Load[record.Graph](ctx, c, record.GraphKey(who.Organization))
+	if err != nil {
+		return nil, err
+	}
 	var keys []store.Key
 	names := map[string]bool{}
-	for name, on := range graph.On {
-		for _, n := range append([]string{name}, on...) {
-			if !names[n] {
-				names[n] = true
-				keys = append(keys, record.WorkspaceKey(who.Organization, n))
+	for _, name := range slices.Sorted(maps.Keys(graph.On)) {
+		for _, on := range graph.On[name] {
+			if wants(name, on) {
+				out = append(out, api.Dependency{Workspace: name, On: on})
+				names[name], names[on] = true, true
 			}
 		}
+	}
+	for name := range names {
+		keys = append(keys, record.WorkspaceKey(who.Organization, name))
 	}
 	if err := c.Load(ctx, keys...); err != nil {
-		return out, err
+		return nil, err
 	}
 	sees, all := Sees(ctx, c, who), map[string]api.Workspace{}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		ws, ok, err := ledger.Get[record.Workspace](c.Read, record.WorkspaceKey(who.Organization, name))
+	for _, k := range keys {
+		ws, ok, err := ledger.Get[record.Workspace](c.Read, k)
+		if err == nil && ok { // else a function of an older version has deleted it
+			ok, err = sees(ws.W.Project)
+		}
 		if err != nil {
-			return out, err
-		}
-		if !ok { // a function of an older version has deleted it
-			continue
-		}
-		if ok, err = sees(ws.W.Project); err != nil {
-			return out, err
+			return nil, err
 		}
 		if ok {
-			all[name] = ws.W
-			out.Workspaces = append(out.Workspaces, name)
+			all[ws.W.Name] = ws.W
 		}
 	}
-	for _, name := range out.Workspaces {
-		for _, on := range graph.On[name] {
-			if _, ok := all[on]; !ok {
-				continue
+	out = slices.DeleteFunc(out, func(d api.Dependency) bool {
+		return all[d.Workspace].Name == "" || all[d.On].Name == ""
+	})
+	for i := range out {
+		d := &out[i]
+		for _, in := range all[d.Workspace].Inputs {
+			if in.Workspace == d.On && !slices.Contains(d.Outputs, in.Output) {
+				d.Outputs = append(d.Outputs, in.Output)
 			}
-			d := api.Dependency{Workspace: name, On: on}
-			for _, in := range all[name].Inputs {
-				if in.Workspace == on && !slices.Contains(d.Outputs, in.Output) {
-					d.Outputs = append(d.Outputs, in.Output)
-				}
-			}
-			slices.Sort(d.Outputs)
-			out.Dependencies = append(out.Dependencies, d)
 		}
+		slices.Sort(d.Outputs)
 	}
 	return out, nil
 }

@@ -68,6 +68,16 @@ func (p *Calls) Activity(ctx context.Context, who identity.Principal, name strin
 	if ok {
 		out.State = &found
 	}
+	if out.WaitsFor, out.Feeds, err = catalog.Around(ctx, c, who, ws.W.Name); err != nil {
+		return out, err
+	}
+	left, ok, err := ledger.Load[record.Produced](ctx, c, record.ProducedKey(who.Organization, ws.ID))
+	if err != nil {
+		return out, err
+	}
+	if ok {
+		out.OutputsAt = &left.At
+	}
 	levels, _, err := catalog.Requirements(ctx, c, who.Organization, ws)
 	for _, l := range levels {
 		out.Approvals = append(out.Approvals, l.Of+": "+l.Text())
