@@ -17,7 +17,7 @@ type WorkspaceInput struct {
 
 // Graph says which workspaces of an organization depend on which.
 type Graph struct {
-	Workspaces   []string     `json:"workspaces" doc:"Names of the workspaces that depend on others, or that others depend on, sorted"`
+	Workspaces   []string     `json:"workspaces" doc:"Names of the workspaces that depend on others, or that others depend on, sorted" example:"[\"cluster\",\"network\"]"`
 	Dependencies []Dependency `json:"dependencies" doc:"By workspace, then by what it depends on"`
 }
 
@@ -38,6 +38,9 @@ const (
 	TreeCancelled = "cancelled"
 )
 
+// TreeAwaits is the note of a node that runs while its plan waits for an approval.
+const TreeAwaits = "its plan waits for an approval"
+
 // NewTree asks for runs of a workspace and of all that depend on it, in order.
 type NewTree struct {
 	Workspace string             `json:"workspace" minLength:"1" maxLength:"64" doc:"Name of the workspace at which it begins" example:"network"`
@@ -48,16 +51,18 @@ type NewTree struct {
 
 // Tree is such a set of runs.
 type Tree struct {
-	ID          string             `json:"id" doc:"Id of the tree" example:"tree_01k1xz4m2p7q9r3s5t8v"`
-	Workspace   string             `json:"workspace" doc:"Name of the workspace at which it begins" example:"network"`
-	Operation   workflow.Operation `json:"operation" doc:"What its runs do" example:"update"`
-	Every       bool               `json:"every,omitempty" doc:"Whether a workspace also runs whose inputs did not change"`
-	Message     string             `json:"message,omitempty" doc:"What it is for"`
-	State       string             `json:"state" enum:"running,succeeded,failed,cancelled" doc:"Where it stands" example:"running"`
-	SubmittedBy string             `json:"submitted_by" doc:"Who asked for it" example:"anna"`
-	SubmittedAt time.Time          `json:"submitted_at" doc:"When"`
-	EndedAt     *time.Time         `json:"ended_at,omitempty" doc:"When its last run had ended"`
-	Nodes       []TreeNode         `json:"nodes" doc:"Its workspaces, each after those that it depends on"`
+	ID              string             `json:"id" doc:"Id of the tree" example:"tree_01k1xz4m2p7q9r3s5t8v"`
+	Workspace       string             `json:"workspace" doc:"Name of the workspace at which it begins" example:"network"`
+	Operation       workflow.Operation `json:"operation" doc:"What its runs do" example:"update"`
+	Every           bool               `json:"every,omitempty" doc:"Whether a workspace also runs whose inputs did not change"`
+	Message         string             `json:"message,omitempty" doc:"What it is for"`
+	State           string             `json:"state" enum:"running,succeeded,failed,cancelled" doc:"Where it stands" example:"running"`
+	CancelRequested bool               `json:"cancel_requested,omitempty" doc:"Whether it was cancelled"`
+	SubmittedBy     string             `json:"submitted_by" doc:"Who asked for it" example:"anna"`
+	SubmittedAt     time.Time          `json:"submitted_at" doc:"When"`
+	EndedAt         *time.Time         `json:"ended_at,omitempty" doc:"When its last run had ended"`
+	Size            int                `json:"size" doc:"How many workspaces it has" example:"3"`
+	Nodes           []TreeNode         `json:"nodes" doc:"Its workspaces that the caller may see, each after those that it depends on"`
 }
 
 // TreeNode is one workspace of a tree.

@@ -15,12 +15,13 @@ const (
 	TriggerSchedule    = "schedule"     // the clock, at the times of a schedule
 	TriggerPullRequest = "pull_request" // a pull request (GitLab: a merge request), or a pipeline of one
 	TriggerPush        = "push"         // a commit on a protected branch, or a pipeline of one
+	TriggerTree        = "tree"         // a tree, which runs what depends on a workspace
 )
 
 // Trigger is what submitted a run in place of a person.
 type Trigger struct {
-	Kind       string `json:"kind" enum:"schedule,pull_request,push" doc:"What it is" example:"pull_request"`
-	Name       string `json:"name" doc:"Name of the schedule, of the git host, or of the issuer of the pipeline's token" example:"nightly"`
+	Kind       string `json:"kind" enum:"schedule,pull_request,push,tree" doc:"What it is" example:"pull_request"`
+	Name       string `json:"name" doc:"Name of the schedule, of the git host, or of the issuer of the pipeline's token; id of the tree" example:"nightly"`
 	Repository string `json:"repository,omitempty" doc:"Path of the repository at its host" example:"example/infra"`
 	Number     int    `json:"number,omitempty" doc:"Number of the pull request" example:"17"`
 	Commit     string `json:"commit,omitempty" doc:"The commit that the run is of" example:"6dcb09b5b57875f334f61aebed695e2e4193db5e"`

@@ -25,8 +25,8 @@ type News struct {
 	At          time.Time          `json:"at"`
 }
 
-// EventMoved is that a run of a pull request has ended, or that its plan was decided on: its comment says so. No
-// notification tells it.
+// EventMoved is that a run of a pull request or a tree has ended, or that its plan was decided on: the comment says so,
+// and the tree goes on. No notification tells it.
 const EventMoved = "moved"
 
 // NewsOf is news of a workflow as it is now.

@@ -19,6 +19,10 @@ type Trigger struct {
 // Pull says that the code of the run is that of a pull request: whoever opened it may have written it.
 func (t *Trigger) Pull() bool { return t != nil && t.Kind == api.TriggerPullRequest }
 
+// Followed says that somebody goes on with what depends on the run when it has ended or its plan is decided on: its pull
+// request, or its tree.
+func (t *Trigger) Followed() bool { return t != nil && (t.Number != 0 || t.Kind == api.TriggerTree) }
+
 // View is the trigger as people see it; nil where a person submitted the run.
 func (t *Trigger) View() *api.Trigger {
 	if t == nil {
