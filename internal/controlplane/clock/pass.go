@@ -127,10 +127,10 @@ func (p *pass) urgent(org string) (turns []turn) {
 		})
 }
 
-// waits is what is done for an organization in the second part: also what its schedules want is submitted then, what is
-// kept no longer is deleted, and the audit trail is sealed.
+// waits is what is done for an organization in the second part: also what its schedules want is submitted then, its trees
+// go on, what is kept no longer is deleted, and the audit trail is sealed.
 func (p *pass) waits(org string) (turns []turn) {
-	turns = append(turns, p.schedules(org))
+	turns = append(turns, p.schedules(org), p.trees(org, ""))
 	for _, part := range record.TimerParts(org) {
 		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
 	}
@@ -153,6 +153,20 @@ func (p *pass) schedules(org string) turn {
 			return nil
 		}
 		return p.schedules(org)
+	}
+}
+
+// trees takes the trees of an organization on, some at a time.
+func (p *pass) trees(org, after string) turn {
+	return func(ctx context.Context) turn {
+		next, err := p.starts.AdvanceTrees(ctx, org, after, p.until)
+		if err != nil {
+			p.failed(fmt.Errorf("trees of %s: %w", org, err))
+		}
+		if next == "" {
+			return nil
+		}
+		return p.trees(org, next)
 	}
 }
 

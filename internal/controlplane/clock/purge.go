@@ -41,7 +41,7 @@ type purge struct {
 	ops     []store.Op
 }
 
-// purge deletes what is past its retention: runs, logs, artifacts, and lines of the audit trail.
+// purge deletes what is past its retention: runs, trees, logs, artifacts, and lines of the audit trail.
 func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Summary) error {
 	now := p.ledger.Now()
 	days, err := p.ledger.Retention(ctx, org)
@@ -55,6 +55,9 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 		kept = kept.Add(-ownDeletes)
 	}
 	err = s.runs(ctx, record.Before(kept, days.Workflows))
+	if err == nil {
+		err = s.trees(ctx, record.Before(kept, days.Workflows))
+	}
 	if err == nil {
 		err = s.parts(ctx, record.LogsPrefix, record.Before(kept, days.Logs), func(p *record.Purged) *time.Time { return &p.Logs })
 	}
@@ -147,6 +150,30 @@ func (s *purge) deliveries(ctx context.Context) error {
 			}
 			if d.Due != "" {
 				s.ops = append(s.ops, store.Delete(record.DueKey(d.PoolID, d.Due), 1)) // it is never changed
+			}
+			if err := s.add(ctx, store.Delete(r.Key, r.Version)); err != nil {
+				return err
+			}
+		}
+		if scan.After = page.Next; scan.After == "" {
+			break
+		}
+	}
+	return s.flush(ctx)
+}
+
+// trees deletes the trees that were made before a time, and have ended.
+func (s *purge) trees(ctx context.Context, before time.Time) error {
+	scan := store.Scan{Part: record.RunTreePart(s.org), To: record.NewID(record.RunTreeIDs, before), Limit: recordsAtOnce}
+	for !s.enough() {
+		page, err := s.ledger.Range(ctx, scan)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Records {
+			s.looked++
+			if t, err := record.Decode[record.RunTree](r); err != nil || !t.Over() {
+				continue
 			}
 			if err := s.add(ctx, store.Delete(r.Key, r.Version)); err != nil {
 				return err

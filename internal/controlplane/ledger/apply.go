@@ -108,7 +108,7 @@ func endOf(w *record.Workflow) string {
 	switch {
 	case w.State == workflow.Failed:
 		return api.EventFailed
-	case w.Trigger != nil && w.Trigger.Number != 0:
+	case w.Trigger.Followed():
 		return record.EventMoved
 	}
 	return ""

@@ -411,7 +411,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	} else if c.Version(list) != 0 {
 		c.PutUntil(list, record.Name{ID: id}, review.Expires)
 	}
-	if w.Trigger != nil && w.Trigger.Number != 0 {
+	if w.Trigger.Followed() {
 		c.Tell(w.Org, record.NewsOf(record.EventMoved, w, c.Now))
 	}
 	identity.Audit(c, who, action, id, "done", detail)

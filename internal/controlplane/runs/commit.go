@@ -114,9 +114,11 @@ func ownPull(who identity.Principal, w *record.Workflow) bool {
 	return of.Number != 0 && t.Number == of.Number || of.Commit != "" && t.Commit == of.Commit
 }
 
-// ofCommit says of which commit a run is, as the end of a sentence.
-func ofCommit(t *record.Trigger) string {
+// ofTrigger says of which commit or tree a run is, as the end of a sentence.
+func ofTrigger(t *record.Trigger) string {
 	switch {
+	case t != nil && t.Kind == api.TriggerTree:
+		return ", of tree " + t.Name
 	case t == nil || t.Commit == "":
 		return ""
 	case t.Pull() && t.Number != 0:

@@ -36,6 +36,8 @@ type Triggered struct {
 	record.Trigger
 	Submitters []string
 	Strangers  bool // somebody else answers for it as well, and is not a principal
+	// Also adds to the commit that makes the run; what it refuses is not submitted. Nil adds nothing.
+	Also func(ctx context.Context, c *ledger.Change, w *record.Workflow) error
 }
 
 // SubmitFor is Submit for a trigger: who is the trigger itself, in the audit trail as well. The caller has decided
@@ -270,7 +272,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		}
 	}
 	c.Create(record.SpecKey(id), spec)
-	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, forWhom(queue.Route.Key, pool.Name), ofCommit(trigger))
+	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, forWhom(queue.Route.Key, pool.Name), ofTrigger(trigger))
 	if retry.of != "" {
 		text += ", as a retry of " + retry.of + rules.Because(retry.why)
 	}
@@ -287,6 +289,11 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	c.Note(w, rules.Note{Kind: "submitted", Text: text + asked, Actor: who.Name})
 	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+asked+rules.Because(retry.why))
+	if retry.trigger != nil && retry.trigger.Also != nil {
+		if err := retry.trigger.Also(ctx, c, w); err != nil {
+			return nil, pool, err
+		}
+	}
 	return w, pool, c.Enqueue(ctx, w)
 }
 

@@ -170,6 +170,7 @@ func (p *Calls) Tell(ctx context.Context, org string, until time.Time) error {
 			return err
 		}
 		for _, r := range page.Records {
+			p.treeNews(ctx, org, r)
 			if err := p.tellOne(ctx, org, r.Key); err != nil {
 				failures = append(failures, fmt.Errorf("tell %s: %w", r.Key, err))
 			}
