@@ -49,6 +49,7 @@ func describe() huma.Config {
 			Tags: []*huma.Tag{
 				{Name: "workflows", Description: "Submit, follow and cancel runs"},
 				{Name: "workspaces", Description: "What runs, and with which settings"},
+				{Name: "trees", Description: "Runs of a workspace and of all that depend on it"},
 				{Name: "schedules", Description: "What runs by the clock"},
 				{Name: "pools", Description: "Groups of runners"},
 				{Name: "tokens", Description: "Who may call"},

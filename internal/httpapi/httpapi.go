@@ -69,6 +69,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.openRoutes()
 	s.schemaRoutes()
 	s.workflowRoutes()
+	s.treeRoutes()
 	s.workspaceRoutes()
 	s.organizationRoutes()
 	s.projectRoutes()

@@ -155,6 +155,7 @@ func TestTable_AnUnprotectedPipelineOnlyViews(t *testing.T) {
 type team struct {
 	*world
 	waits, ended string // ids of workflows
+	tree         string // id of one that has not ended
 }
 
 func newTeam(t *testing.T) *team {
@@ -178,6 +179,11 @@ func newTeam(t *testing.T) *team {
 	if _, err := admin.Cancel(t.Context(), w.ended, ""); err != nil {
 		t.Fatal(err)
 	}
+	tree, err := admin.SubmitTree(t.Context(), api.NewTree{Workspace: "network", Operation: workflow.Update})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tree = tree.ID
 	return w
 }
 
@@ -185,7 +191,7 @@ func newTeam(t *testing.T) *team {
 func network(project string) api.Workspace {
 	return api.Workspace{
 		Name: "network", Project: project, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-		Commands: map[string]string{"preview": "true"},
+		Commands: map[string]string{"preview": "true", "update": "true"},
 	}
 }
 
@@ -212,6 +218,7 @@ func (w *team) about(o operation) request {
 		id = w.ended
 	}
 	in.path = strings.ReplaceAll(in.path, "wf_01k1xz4m2p7q9r3s5t8v", id)
+	in.path = strings.ReplaceAll(in.path, "tree_01k1xz4m2p7q9r3s5t8v", w.tree)
 	return in
 }
 
