@@ -29,6 +29,7 @@ type runData struct {
 	picture   picture
 	events    []api.Event
 	plan      *planTree // nil where there is none
+	tree      *api.Tree // that it is of; nil where it is of none
 	artifacts []api.Artifact
 	gone      string // why there are no artifacts any more
 	kept      api.Organization
@@ -79,6 +80,14 @@ func (c *Console) readRun(r *http.Request, v *view) (d runData, err error) {
 		case err == nil:
 			d.plan = treeOf(plan.Workflow, plan.Changes, plan.Truncated)
 		case !errors.Is(err, workflow.ErrNotFound) && !errors.Is(err, workflow.ErrConflict):
+			return d, err
+		}
+	}
+	if t := d.w.Trigger; t != nil && t.Kind == api.TriggerTree {
+		switch tree, err := c.plane.Tree(ctx, v.who, t.Name); {
+		case err == nil:
+			d.tree = &tree
+		case !errors.Is(err, workflow.ErrNotFound):
 			return d, err
 		}
 	}
