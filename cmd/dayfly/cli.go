@@ -59,6 +59,7 @@ type grammar struct {
 	Open      openCommand       `cmd:"" group:"work" help:"Print and open the web page of a workflow, a workspace or a pool."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
+	Tree      treeCommands      `cmd:"" group:"work" help:"List, show and cancel trees: runs of a workspace and of all that depend on it."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
 	Graph     graphCommand      `cmd:"" group:"work" help:"Draw which workspaces depend on which."`
 	Schedule  scheduleCommands  `cmd:"" group:"work" help:"Run workspaces by the clock: create, list, show and delete schedules."`

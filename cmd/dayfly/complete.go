@@ -138,6 +138,8 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	case node.Name == "create":
 	case v.Name == "id" && (group == "workflow" || group == "why"), v.Name == "thing":
 		thing = "workflow"
+	case v.Name == "id" && group == "tree":
+		thing = "tree"
 	case v.Name == "name":
 		thing = group
 	case v.Name == "parent":
@@ -161,6 +163,8 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 		return words(page.Items, func(w api.Workflow) candidate {
 			return candidate{w.ID, fmt.Sprintf("%s, %s of %s", w.State, what(w), w.Workspace)}
 		})
+	case "tree":
+		return treeWords(ctx, cl)
 	case "workspace", "workspaces", "workspace|dir":
 		page, _ := cl.Workspaces(ctx, "", 200)
 		return words(page.Items, func(w api.Workspace) candidate { return candidate{w.Name, w.Description} })

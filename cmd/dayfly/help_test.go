@@ -78,7 +78,11 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			w := newWorld(t)
 			id, token := w.seed()
-			args, stdin := shellWords(t, strings.ReplaceAll(strings.ReplaceAll(line, "ID", id), "TOKEN", token))
+			words := strings.ReplaceAll(strings.ReplaceAll(line, "ID", id), "TOKEN", token)
+			if strings.Contains(words, "TREE") {
+				words = strings.ReplaceAll(words, "TREE", value[api.Tree](w, "run", "network", "--downstream", "--op", "update", "--yes").ID)
+			}
+			args, stdin := shellWords(t, words)
 			for command, before := range map[string]string{ // what must be so, or not, before it
 				"project create": "project delete payments --yes", "pool create": "pool delete build --yes",
 				"service-principal create": "sp delete deployer --yes", "workspace delete": "workflow cancel " + id,

@@ -29,6 +29,9 @@ type runCommand struct {
 	Timeout  time.Duration `help:"How long the run may take from its start, such as 20m: at most the workspace's max_runtime, or 24h where it names none; default the workspace's."`
 	confirmed
 
+	Downstream bool `help:"With --op update or destroy: also run all workspaces that depend on it, in order: a tree. With --follow the exit code tells how it ended."`
+	Every      bool `help:"With --downstream: also run those whose inputs did not change."`
+
 	DetailedExitcode bool `help:"With --follow: exit with 2 if the run succeeded and there are changes, and with 1 where the control plane refuses."`
 
 	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
@@ -40,7 +43,12 @@ type runCommand struct {
 
 // Run submits the workflow.
 func (c *runCommand) Run(a *app, cl *client.Client) error {
-	if c.DetailedExitcode && !c.Follow {
+	switch {
+	case c.Downstream:
+		return c.downstream(a, cl)
+	case c.Every:
+		return usage(errors.New("--every: goes with --downstream"))
+	case c.DetailedExitcode && !c.Follow:
 		return usage(errors.New("--detailed-exitcode: goes with --follow: the run tells its changes when it has ended"))
 	}
 	a.detailed = c.DetailedExitcode
