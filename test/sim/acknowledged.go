@@ -91,6 +91,8 @@ func (t *truth) submitted(r *record) {
 	case r.PlanOf != "":
 		t.w.applies(r)
 		made = "plan of " + r.PlanOf
+	case r.Trigger != nil && r.Trigger.Kind == api.TriggerTree:
+		made = t.w.treeRun(r)
 	case r.Trigger != nil && r.RetryOf == "":
 		made = t.w.scheduled(r)
 	case r.RetryOf != "":

@@ -203,7 +203,7 @@ func (w *world) settingsOf(r *record) (settings, editor string, levels []api.App
 	if own.Approval != nil {
 		levels = append(levels, *own.Approval)
 	}
-	for _, name := range []string{"id", "version", "description", "default_priority", "max_active", "approval"} {
+	for _, name := range []string{"id", "version", "description", "default_priority", "max_active", "approval", "after"} {
 		delete(ws.W, name)
 	}
 	return string(must(json.Marshal(ws.W))), ws.By, levels

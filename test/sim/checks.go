@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -266,6 +267,11 @@ func (w *world) quiet() bool {
 			return false
 		}
 	}
+	for _, t := range w.truth.trees {
+		if t.State == api.TreeRunning {
+			return false
+		}
+	}
 	return w.healed && w.people.idle()
 }
 
@@ -315,6 +321,7 @@ func (w *world) end() {
 		}
 	}
 	w.decisionsAreKept()
+	w.treesEnd()
 	workspaces := map[string]bool{}
 	for _, r := range w.truth.records {
 		workspaces[r.WorkspaceID] = true

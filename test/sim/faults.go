@@ -27,17 +27,17 @@ var borders = []struct{ from, to, call string }{
 	{runners, relays, "start"}, {runners, relays, "spec"}, {runners, relays, "heartbeat"}, {runners, relays, "result"},
 	{reap, launchers, "list"}, {reap, plane, "held"}, {reap, plane, "states"}, {reap, launchers, "describe"},
 	{reap, launchers, "stop"}, {reap, plane, "lost"}, {clocks, plane, "pass"}, {person, plane, "submit"}, {person, plane, "cancel"},
-	{person, plane, "decide"}, {runners, relays, "artifacts"}, {runners, relays, "input"}, {runners, places, "put"},
+	{person, plane, "decide"}, {person, plane, "tree"}, {runners, relays, "artifacts"}, {runners, relays, "input"}, {runners, places, "put"},
 }
 
 // immortal are the parts whose clocks never stop. Their deaths, if they die, are faults of their own.
 var immortal = []string{runners, person, clocks}
 
 // storeCalls are calls of the control plane whose commits faults wait for.
-var storeCalls = []string{"claim", "queued", "release", "launches", "start", "heartbeat", "logs", "result", "lost", "pass", "submit", "cancel", "decide", "artifacts"}
+var storeCalls = []string{"claim", "queued", "release", "launches", "start", "heartbeat", "logs", "result", "lost", "pass", "submit", "cancel", "decide", "tree", "artifacts"}
 
 // patient are the parts whose callers wait for long.
-var patient = []string{"claim", "queued", "launches", "lost", "pass", "submit", "cancel", "decide"}
+var patient = []string{"claim", "queued", "launches", "lost", "pass", "submit", "cancel", "decide", "tree"}
 
 // atBorder sets a trap for one call.
 func atBorder(verb string, do mischief, low, high time.Duration) func(w *world, r *rand.Rand) string {
@@ -240,7 +240,7 @@ var faults = append(settings, []fault{
 
 // Everything names all faults that a schedule may have, as Outcome.Met does: entries, and what traps did.
 func Everything() []string {
-	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, metDirect, "pool is gone", "workspace is gone", metApplied, metByRule, metRejects, metExpired, metStale, metUnasked, metDelivered, metSentTwice, metRefusedBy, metScheduled}
+	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, metDirect, "pool is gone", "workspace is gone", metApplied, metByRule, metRejects, metExpired, metStale, metUnasked, metDelivered, metSentTwice, metRefusedBy, metScheduled, metTree, metTreeFail, metTreeEnd, metTreePlan}
 	for _, f := range faults {
 		if f.weight > 0 {
 			out = append(out, f.name)

@@ -268,6 +268,9 @@ var settings = []fault{
 		})
 		return "pool " + name + " is deleted"
 	}},
+	{"what a workspace runs after changes", 4, func(w *world, r *rand.Rand) string {
+		return w.depends(r, r.IntN(len(w.people.workspaces)))
+	}},
 	{"what requires approvals changes", 5, func(w *world, r *rand.Rand) string { return w.require(r) }},
 	{"what a workspace's runs do changes", 3, func(w *world, r *rand.Rand) string {
 		value := fmt.Sprint(r.IntN(3))

@@ -128,6 +128,7 @@ func (w *world) build() {
 	}
 	w.notifies(w.roll("notifications"))
 	w.schedules()
+	w.trees(w.roll("trees"))
 	w.every(passEvery, 0, "pass", w.pass)
 }
 
@@ -143,6 +144,7 @@ func (w *world) every(d, first time.Duration, name string, do func()) {
 const clocks = "schedule"
 
 func (w *world) pass() {
+	began := w.clock
 	err := tells(w.ctx, w, w.other(clocks), plane, "pass", func(ctx context.Context) error {
 		return w.cp.do("pass", func(p *controlplane.Plane) error {
 			sum, err := p.Pass(ctx)
@@ -155,8 +157,11 @@ func (w *world) pass() {
 			return err
 		})
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		w.tell("pass: %v", err)
+	case w.clock == began:
+		w.notHeldBack()
 	}
 }
 
@@ -190,6 +195,7 @@ func (w *world) heal() {
 			}
 		}
 	})
+	w.after(settled, "decide on all plans", w.decideAll)
 	for _, s := range w.stacks {
 		s.wakeLost, s.stopLost, s.stopTwice = 0, 0, 0
 		s.queue.doubles, s.queue.delays, s.queue.poison = 0, 0, 0

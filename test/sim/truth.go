@@ -11,20 +11,20 @@ import (
 
 // record is a workflow as the store has it: what ARCHITECTURE.md says about its fields.
 type record struct {
-	ID          string                 `json:"id"`
-	Workspace   string                 `json:"ws"`
-	WorkspaceID string                 `json:"wsid"`
-	PoolID      string                 `json:"pool"`
-	Instance    string                 `json:"instance"`
-	Type        workflow.Type          `json:"type"`
-	Op          workflow.Operation     `json:"op"`
-	Trigger     *struct{ Name string } `json:"trigger"`
-	State       workflow.State         `json:"state"`
-	Reason      workflow.Reason        `json:"reason"`
-	Claimed     time.Time              `json:"claimed"`
-	Attempt     int                    `json:"attempt"`
-	Starts      int                    `json:"starts"`
-	Lapses      int                    `json:"lapses"`
+	ID          string                       `json:"id"`
+	Workspace   string                       `json:"ws"`
+	WorkspaceID string                       `json:"wsid"`
+	PoolID      string                       `json:"pool"`
+	Instance    string                       `json:"instance"`
+	Type        workflow.Type                `json:"type"`
+	Op          workflow.Operation           `json:"op"`
+	Trigger     *struct{ Kind, Name string } `json:"trigger"`
+	State       workflow.State               `json:"state"`
+	Reason      workflow.Reason              `json:"reason"`
+	Claimed     time.Time                    `json:"claimed"`
+	Attempt     int                          `json:"attempt"`
+	Starts      int                          `json:"starts"`
+	Lapses      int                          `json:"lapses"`
 	Holder      struct {
 		Attempt int    `json:"attempt"`
 		Task    string `json:"task"`
@@ -72,12 +72,13 @@ type truth struct {
 	ends     map[string]time.Time // of runs: when their runners have killed their engines, by a clock that never steps
 	books    *books
 	plans    *reviews
+	trees    map[string]*tree
 }
 
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
-		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w), plans: newReviews(),
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w), plans: newReviews(), trees: map[string]*tree{},
 	}
 }
 
@@ -96,6 +97,8 @@ func (t *truth) committed(ops []store.Op, call string, seen int) {
 		case op.IsCheck():
 		case k.Sort == "review":
 			t.w.reviewed(strings.TrimPrefix(k.Part, "wf/"))
+		case k.Part == "tree/default":
+			t.w.grew(k.Sort)
 		case k.Part == "org/default":
 			t.plans.changed = t.w.clock
 		}
