@@ -2,6 +2,8 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -50,9 +52,13 @@ type Policy struct {
 
 // PolicyWaiver is what a run needs to know of a waiver.
 type PolicyWaiver struct {
-	Name    string `json:"name" doc:"Name of the waiver" example:"legacy-bucket"`
-	Rule    string `json:"rule" doc:"The rule that is waived" example:"main.deny_public_bucket"`
-	Address string `json:"address,omitempty" doc:"Only for this resource"`
+	Name    string `json:"name" maxLength:"64" doc:"Name of the waiver" example:"legacy-bucket"`
+	Rule    string `json:"rule" maxLength:"255" doc:"The rule that is waived" example:"main.deny_public_bucket"`
+	Address string `json:"address,omitempty" maxLength:"1000" doc:"Only for this resource"`
+
+	Reason  string    `json:"reason,omitempty" maxLength:"500" doc:"Why it was given" example:"is moved in March, see OPS-117"`
+	GivenBy string    `json:"given_by,omitempty" maxLength:"255" doc:"Who gave it" example:"anna"`
+	Until   time.Time `json:"until,omitzero" doc:"Runs that start before this time may pass" example:"2027-03-31T00:00:00Z"`
 }
 
 // What came of a rule.
@@ -67,8 +73,95 @@ type PolicyResult struct {
 	Group       string          `json:"group" maxLength:"64" doc:"Name of the policy group" example:"network-rules"`
 	Enforcement string          `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"How strictly it held" example:"mandatory"`
 	Rules       int             `json:"rules" doc:"How many rules were evaluated" example:"12"`
-	Findings    []PolicyFinding `json:"findings,omitempty" maxItems:"500" doc:"What they deny or warn of; none: the group passed"`
+	Denied      int             `json:"denied,omitempty" doc:"How many findings are denied" example:"1"`
+	Warned      int             `json:"warned,omitempty" doc:"How many are warnings"`
+	Waived      int             `json:"waived,omitempty" doc:"How many would be denied, but there is a waiver"`
+	Findings    []PolicyFinding `json:"findings,omitempty" maxItems:"500" doc:"What they deny or warn of, the denied first; none: the group passed. Where there is no room for all, the counts say how many there are"`
+	Waivers     []PolicyWaiver  `json:"waivers,omitempty" maxItems:"500" doc:"Waivers that let something pass"`
 	Error       string          `json:"error,omitempty" maxLength:"1000" doc:"Why the group could not be evaluated; a mandatory or waivable one stops the run then"`
+}
+
+// Passed says that the group has nothing to say of a run.
+func (r PolicyResult) Passed() bool { return r.Denied+r.Warned+r.Waived == 0 && r.Error == "" }
+
+// Text says in a line what came of the group.
+func (r PolicyResult) Text() string {
+	var said []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{r.Denied, FindingDenied}, {r.Waived, FindingWaived}, {r.Warned, FindingWarned}} {
+		if c.n > 0 {
+			said = append(said, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	switch {
+	case r.Error != "":
+		said = append(said, "could not be evaluated")
+	case len(said) == 0:
+		said = append(said, "passed")
+	}
+	return fmt.Sprintf("%s (%s): %s", r.Group, r.Enforcement, strings.Join(said, ", "))
+}
+
+// Unlisted is how many findings are not listed, because there was no room.
+func (r PolicyResult) Unlisted() int { return max(0, r.Denied+r.Warned+r.Waived-len(r.Findings)) }
+
+// PoliciesText says in a line what came of all groups; empty where there are none.
+func PoliciesText(all []PolicyResult) string {
+	said := make([]string, 0, len(all))
+	for _, r := range all {
+		said = append(said, r.Text())
+	}
+	return strings.Join(said, "; ")
+}
+
+// waiverOf returns what is told of a waiver that let something pass.
+func (r PolicyResult) waiverOf(name string) PolicyWaiver {
+	for _, w := range r.Waivers {
+		if w.Name == name {
+			return w
+		}
+	}
+	return PolicyWaiver{Name: name}
+}
+
+// Pass says in a clause why a finding that is waived passes: by which waiver, whose, why and until when.
+func (r PolicyResult) Pass(f PolicyFinding) string {
+	if f.Outcome != FindingWaived {
+		return ""
+	}
+	w := r.waiverOf(f.Waiver)
+	said := "waiver " + w.Name
+	if w.GivenBy != "" {
+		said += " by " + w.GivenBy
+	}
+	if !w.Until.IsZero() {
+		said += " until " + w.Until.UTC().Format(time.DateOnly)
+	}
+	if w.Reason != "" {
+		said += ": " + w.Reason
+	}
+	return said
+}
+
+// Lines says what came of the group, line by line: first all in all, then each finding.
+func (r PolicyResult) Lines() []string {
+	out := []string{"policy group " + r.Text()}
+	if r.Error != "" {
+		out = append(out, "  "+r.Error)
+	}
+	for _, f := range r.Findings {
+		said := fmt.Sprintf("  %s %s: %s", f.Outcome, f.Rule, strings.TrimSpace(f.Address+" "+f.Message))
+		if why := r.Pass(f); why != "" {
+			said += " (" + why + ")"
+		}
+		out = append(out, said)
+	}
+	if n := r.Unlisted(); n > 0 {
+		out = append(out, fmt.Sprintf("  and %d more", n))
+	}
+	return out
 }
 
 // PolicyFinding is one thing that a rule denies or warns of.
@@ -79,6 +172,9 @@ type PolicyFinding struct {
 	Outcome string `json:"outcome" enum:"denied,warned,waived" doc:"What came of it" example:"denied"`
 	Waiver  string `json:"waiver,omitempty" maxLength:"64" doc:"Name of the waiver that let it pass"`
 }
+
+// PolicyProgram is the name of the program that evaluates policies. It lies beside the runner.
+const PolicyProgram = "dayfly-policy"
 
 // PolicyQuery is what the runner writes to the standard input of dayfly-policy evaluate, and PolicyAnswer what that
 // writes to its standard output. Both programs are of one version.

@@ -2,7 +2,8 @@
 
 // Package child runs one child process: in a group of its own, as a user of its own where asked,
 // with nothing of the parent's environment, dying with its parent, ended by an interrupt or a kill of
-// the whole group, with a bounded wait for its pipes. It chooses no program, parses no output and knows nothing of
+// the whole group, with a bounded wait for its pipes. It can say where programs lie that were installed beside this
+// one. It parses no output and knows nothing of
 // what the process is for.
 //
 // # What is guaranteed

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/child"
 )
 
 // RunnerProgram is the runner alone, which a build puts beside this program.
@@ -20,13 +21,16 @@ const versionTime = 30 * time.Second
 // of the control plane and so starts in half the time and with less memory, where it is of the same version; else
 // this program again.
 func runnerCommand(ctx context.Context, version string) ([]string, error) {
+	beside, err := child.Beside(RunnerProgram)
+	if err != nil {
+		return nil, err
+	}
+	if isVersion(ctx, beside, version) {
+		return []string{beside}, nil
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
-	}
-	beside := filepath.Join(filepath.Dir(self), RunnerProgram)
-	if isVersion(ctx, beside, version) {
-		return []string{beside}, nil
 	}
 	return []string{self, "runner"}, nil
 }

@@ -1,0 +1,25 @@
+// Command dayfly-policy evaluates packages of policies in Rego, for runners and for those who write them. It is a
+// program of its own because it alone links OPA: neither a runner's start nor dayfly pays for it.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+	_ "time/tzdata" // rules may name a time zone, and must not depend on those of the machine
+
+	"github.com/dayfly-dev/dayfly/internal/child"
+)
+
+var version = "unknown" // set by the build
+
+func main() {
+	child.CloseInherited()
+	time.Local = time.UTC // what rules say must not depend on the machine's time zone
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(report(os.Stderr, err))
+}

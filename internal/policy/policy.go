@@ -1,0 +1,175 @@
+// Package policy evaluates packages of policies in Rego over a plan or a state, and runs their tests. What cannot be
+// evaluated to its end is an error of its package and never passes. A package sees its own directory and the input: not
+// the network, the environment, or other files. The package knows nothing of groups, waivers and runs.
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/util"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+// What a query may hold.
+const (
+	MaxInput    = 64 << 20 // bytes of a plan or a state in JSON
+	maxQuery    = MaxInput + 4<<20
+	maxPackages = 1000
+)
+
+// What an answer may hold.
+const (
+	MaxFindings = 500 // of a package
+	maxMessage  = 8 << 10 // a runner keeps 1000 of it
+	maxAddress  = 1000
+	maxRule     = 255
+	maxError    = 1000
+)
+
+// DefaultTime is how long one package may take where nothing else is said.
+const DefaultTime = time.Minute
+
+// ReadQuery reads a query, within bounds.
+func ReadQuery(r io.Reader) (api.PolicyQuery, error) {
+	var q api.PolicyQuery
+	raw, err := readUpTo(r, maxQuery)
+	if err != nil {
+		return q, fmt.Errorf("read the query: %w", err)
+	}
+	if err := json.Unmarshal(raw, &q); err != nil {
+		return q, fmt.Errorf("read the query: it is not what a runner writes: %w", err)
+	}
+	switch {
+	case len(q.Input) > MaxInput:
+		return q, fmt.Errorf("input: has more than %d MiB", MaxInput>>20)
+	case len(q.Packages) > maxPackages:
+		return q, fmt.Errorf("packages: there are more than %d", maxPackages)
+	}
+	return q, nil
+}
+
+// readUpTo reads all of r, and fails if that is more than so many bytes.
+func readUpTo(r io.Reader, most int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(raw)) > most {
+		return nil, fmt.Errorf("it has more than %d MiB", most>>20)
+	}
+	return raw, nil
+}
+
+// parseInput makes of a plan or a state what rules read. Rules over anything but an object would all be undefined,
+// which looks as if nothing were denied.
+func parseInput(raw []byte) (ast.Value, error) {
+	if !json.Valid(raw) {
+		return nil, errors.New("is not one document in JSON; `tofu show -json plan.tfplan` and `terraform show -json` write one")
+	}
+	var doc any
+	if err := util.UnmarshalJSON(raw, &doc); err != nil {
+		return nil, fmt.Errorf("is not JSON that can be read: %w", err)
+	}
+	if object, ok := doc.(map[string]any); !ok || len(object) == 0 {
+		return nil, errors.New("is not a plan or a state: want a JSON object with fields")
+	}
+	value, err := ast.InterfaceToValue(doc)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	return value, nil
+}
+
+// Answer evaluates the packages of a query one after the other; each may take so long. An error means that the query
+// itself is wrong. What is wrong with a package stands in its answer.
+func Answer(ctx context.Context, q api.PolicyQuery, each time.Duration) (api.PolicyAnswer, error) {
+	input, err := parseInput(q.Input)
+	if err != nil {
+		return api.PolicyAnswer{}, fmt.Errorf("input: %w", err)
+	}
+	answer := api.PolicyAnswer{Packages: make([]api.PackageAnswer, 0, len(q.Packages))}
+	for _, p := range q.Packages {
+		a := evaluate(ctx, p.Directory, input, each)
+		a.Name = p.Name
+		answer.Packages = append(answer.Packages, a)
+	}
+	return answer, nil
+}
+
+// Evaluate says what the package in a directory says of a plan or a state.
+func Evaluate(ctx context.Context, directory string, input []byte, most time.Duration) (api.PackageAnswer, error) {
+	value, err := parseInput(input)
+	if err != nil {
+		return api.PackageAnswer{}, err
+	}
+	return evaluate(ctx, directory, value, most), nil
+}
+
+// evaluate never panics and never takes much longer than it may. A parser or a builtin that does not look at its
+// context is left behind; it ends with the process.
+func evaluate(ctx context.Context, directory string, input ast.Value, most time.Duration) api.PackageAnswer {
+	a, err := within(ctx, most, func(ctx context.Context) (api.PackageAnswer, error) {
+		p, err := load(directory, false)
+		if err != nil {
+			return api.PackageAnswer{}, err
+		}
+		compiled, err := p.compile(ctx)
+		if err != nil {
+			return api.PackageAnswer{}, err
+		}
+		return compiled.evaluate(ctx, input), nil
+	})
+	if err != nil {
+		a = api.PackageAnswer{Error: sentence(err)}
+	}
+	if a.Findings == nil {
+		a.Findings = []api.PackageFinding{}
+	}
+	return a
+}
+
+// within runs do for at most so long. A panic in it is an error.
+func within[T any](ctx context.Context, most time.Duration, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("the evaluation broke off: %v", p)
+			}
+			done <- r
+		}()
+		r.value, r.err = do(ctx)
+	}()
+	var none T
+	select {
+	case r := <-done:
+		if ctx.Err() != nil {
+			return none, late(ctx, most)
+		}
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, late(ctx, most)
+	}
+}
+
+func late(ctx context.Context, most time.Duration) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("took longer than %s", text.Duration(most))
+	}
+	return errors.New("was interrupted")
+}
