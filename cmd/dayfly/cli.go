@@ -54,7 +54,7 @@ type grammar struct {
 	Configure configureCommand `cmd:"" group:"serve" help:"Write the settings file of an agent, and try its token."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
-	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, schedules, pools, projects, issuers and the organization as files describe them; show the difference."`
+	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, schedules, policy groups, waivers, pools, projects, issuers and the organization as files describe them; show the difference."`
 	CI        ciCommand         `cmd:"" name:"ci" group:"work" help:"In a pipeline of GitHub Actions or GitLab CI: preview what a pull request changes, and say so there; apply what was merged."`
 	Open      openCommand       `cmd:"" group:"work" help:"Print and open the web page of a workflow, a workspace or a pool."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
@@ -66,11 +66,13 @@ type grammar struct {
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
 	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`
 	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
+	Policy    policyCommands    `cmd:"" group:"work" help:"Say which policies hold for which workspaces, and test packages of policies."`
 	Artifact  artifactCommands  `cmd:"" group:"work" help:"List and copy the files that workflows left."`
 	Hook      hookCommands      `cmd:"" group:"work" help:"Print the digests of hooks, by which pools allow them."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
 	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change, assign, explain, drain and delete pools of runners."`
+	Waiver       waiverCommands       `cmd:"" group:"admin" help:"Let a workspace pass a rule of a waivable policy group for a time."`
 	Project      projectCommands      `cmd:"" group:"admin" help:"Create, list, show, change and delete projects."`
 	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change the default pool, the limit, and for how long things are kept."`
 

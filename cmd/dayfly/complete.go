@@ -177,6 +177,12 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	case "git-host":
 		page, _ := cl.GitHosts(ctx, "", 200)
 		return words(page.Items, func(g api.GitHost) candidate { return candidate{g.Name, g.Description} })
+	case "policy-group":
+		page, _ := cl.PolicyGroups(ctx, "", 200)
+		return words(page.Items, func(g api.PolicyGroup) candidate { return candidate{g.Name, g.Description} })
+	case "waiver":
+		page, _ := cl.Waivers(ctx, "", 200)
+		return words(page.Items, func(w api.Waiver) candidate { return candidate{w.Name, w.Reason} })
 	case "notification", "for":
 		page, _ := cl.Notifications(ctx, "", 200)
 		return words(page.Items, func(n api.Notification) candidate { return candidate{n.Name, n.Description} })

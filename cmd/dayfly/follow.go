@@ -468,6 +468,11 @@ func summary(style term.Style, w api.Workflow) []string {
 		if r.Inventory != nil {
 			add("the state has " + inventory(r.Inventory))
 		}
+		for _, group := range r.Policies {
+			for _, line := range group.Lines() {
+				add(term.Clean(strings.ReplaceAll(line, "\n", " ")))
+			}
+		}
 		for _, o := range r.Outputs {
 			add(term.Clean(o.Name) + " = " + output(o))
 		}

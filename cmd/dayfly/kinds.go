@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -26,6 +27,7 @@ const (
 	stageWorkspaces
 	stageAssignments
 	stageOthers
+	stageWaivers
 	stagePrune
 	stages
 )
@@ -56,6 +58,14 @@ func nameOf(doc workspacefile.Document) (name string, err error) {
 			return v.Name, nil
 		}
 	case api.Schedule:
+		if v.Name != "" {
+			return v.Name, nil
+		}
+	case api.PolicyGroup:
+		if v.Name != "" {
+			return v.Name, nil
+		}
+	case api.Waiver:
 		if v.Name != "" {
 			return v.Name, nil
 		}
@@ -100,6 +110,10 @@ func (p *planner) plan() ([]change, error) {
 			err = p.gitHost(ctx, ch, want)
 		case api.Schedule:
 			err = p.schedule(ctx, ch, want)
+		case api.PolicyGroup:
+			err = p.policyGroup(ctx, ch, want)
+		case api.Waiver:
+			err = p.waiver(ctx, ch, want)
 		}
 		return ch.wrong(err)
 	})
@@ -152,6 +166,8 @@ func (p *planner) knows(ctx context.Context, field, kind string, names ...string
 			_, err = p.cl.Pool(ctx, name)
 		case kind == workspacefile.Project:
 			_, err = p.cl.Project(ctx, name)
+		case kind == workspacefile.PolicyGroup:
+			_, err = p.cl.PolicyGroup(ctx, name)
 		default:
 			_, err = p.cl.Workspace(ctx, name)
 		}
@@ -387,12 +403,34 @@ func (p *planner) schedule(ctx context.Context, ch *change, want api.Schedule) e
 		would.Cron = strings.Join(strings.Fields(would.Cron), " ")
 		would.Workspaces, would.Projects = sorted(want.Workspaces), sorted(want.Projects)
 		would.Type = cmp.Or(would.Type, workflow.InsightsScan)
-		// What it names already may be of what was deleted since.
-		without := func(names, known []string) []string {
-			return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(known, name) })
-		}
-		return would, errors.Join(p.knows(ctx, "workspaces", workspacefile.Workspace, without(want.Workspaces, have.Workspaces)...),
-			p.knows(ctx, "projects", workspacefile.Project, without(want.Projects, have.Projects)...))
+		return would, p.knowsAll(ctx, want.Workspaces, have.Workspaces, want.Projects, have.Projects)
+	})
+}
+
+// knowsAll refuses names of workspaces and projects that there are not. What a thing names already may be of what was
+// deleted since.
+func (p *planner) knowsAll(ctx context.Context, workspaces, knownWorkspaces, projects, knownProjects []string) error {
+	without := func(names, known []string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(known, name) })
+	}
+	return errors.Join(p.knows(ctx, "workspaces", workspacefile.Workspace, without(workspaces, knownWorkspaces)...),
+		p.knows(ctx, "projects", workspacefile.Project, without(projects, knownProjects)...))
+}
+
+func (p *planner) policyGroup(ctx context.Context, ch *change, want api.PolicyGroup) error {
+	return putWhole(ctx, ch, want, p.cl.PolicyGroup, p.cl.PutPolicyGroup, asPolicyGroup, func(have api.PolicyGroup) (api.PolicyGroup, error) {
+		would := asPolicyGroup(want)
+		would.Workspaces, would.Projects = sorted(want.Workspaces), sorted(want.Projects)
+		return would, p.knowsAll(ctx, want.Workspaces, have.Workspaces, want.Projects, have.Projects)
+	})
+}
+
+func (p *planner) waiver(ctx context.Context, ch *change, want api.Waiver) error {
+	defer func() { ch.stage = stageWaivers }() // after its group
+	return putWhole(ctx, ch, want, p.cl.Waiver, p.cl.PutWaiver, asWaiver, func(api.Waiver) (api.Waiver, error) {
+		would := asWaiver(want)
+		would.Reason, would.Until = strings.TrimSpace(want.Reason), want.Until.UTC().Truncate(time.Second)
+		return would, errors.Join(p.knows(ctx, "group", workspacefile.PolicyGroup, want.Group), p.knows(ctx, "workspace", workspacefile.Workspace, want.Workspace))
 	})
 }
 
@@ -474,6 +512,16 @@ func asNotification(n api.Notification) api.Notification {
 func asSchedule(s api.Schedule) api.Schedule {
 	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
 	return s
+}
+
+func asPolicyGroup(g api.PolicyGroup) api.PolicyGroup {
+	g.EditedBy, g.CreatedAt, g.Version = "", nil, 0
+	return g
+}
+
+func asWaiver(w api.Waiver) api.Waiver {
+	w.GivenBy, w.CreatedAt, w.Version = "", nil, 0
+	return w
 }
 
 func asGitHost(g api.GitHost) api.GitHost {

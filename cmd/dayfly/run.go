@@ -21,7 +21,7 @@ import (
 
 type runCommand struct {
 	Target   string        `arg:"" name:"workspace|dir" help:"Name of a workspace, or path of a directory or workspace file. A path contains a slash, or is a dot."`
-	Op       string        `enum:"preview,update,refresh,destroy,scan" default:"preview" help:"What to do: preview, update, refresh, destroy or scan."`
+	Op       string        `enum:"preview,update,refresh,destroy,scan,evaluate" default:"preview" help:"What to do: preview, update, refresh, destroy, scan for drift, or evaluate policies over the state."`
 	Follow   bool          `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
 	Name     string        `help:"Name of the workspace for a directory; default the name of the directory."`
 	Message  string        `short:"m" help:"A note that is kept with the workflow."`
@@ -77,9 +77,12 @@ func (c *runCommand) submit(a *app, cl *client.Client) error {
 	} else if c.Name != "" {
 		return usage(errors.New("--name: is for directories; a workspace already has a name"))
 	}
-	if c.Op == "scan" {
+	switch c.Op {
+	case "scan":
 		in.Type = workflow.InsightsScan
-	} else {
+	case "evaluate":
+		in.Type = workflow.PolicyEvaluation
+	default:
 		in.Type, in.Operation = workflow.Deployment, workflow.Operation(c.Op)
 	}
 	if err := c.confirmRun(a, in.Operation, in.Workspace); err != nil {

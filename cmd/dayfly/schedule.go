@@ -45,8 +45,12 @@ func atZone(s api.Schedule) string { return strings.TrimSpace(s.Cron + " " + s.T
 
 // submits is what a schedule submits.
 func submits(s api.Schedule) string {
-	if s.Type == workflow.InsightsScan {
+	switch s.Type {
+	case workflow.InsightsScan:
 		return "scan"
+	case workflow.PolicyEvaluation:
+		return "evaluate"
+	case workflow.Deployment:
 	}
 	return string(s.Operation)
 }

@@ -146,6 +146,11 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 				fmt.Fprintf(&b, "  %-8s %s\n", term.Clean(c.Action), term.Clean(c.Address))
 			}
 		}
+		for _, group := range r.Policies {
+			for _, line := range group.Lines() {
+				fmt.Fprintf(&b, "  %s\n", term.Clean(strings.ReplaceAll(line, "\n", " ")))
+			}
+		}
 		for _, o := range r.Outputs {
 			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), output(o))
 		}

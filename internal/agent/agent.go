@@ -105,6 +105,8 @@ type Config struct {
 	Placements func(m api.LaunchMessage) []string
 	LaunchRate float64 // most launches a second; 0 means no limit
 
+	Providers Providers // the cache that jobs share; nil means that they share none
+
 	PollingInterval    time.Duration // longest pause between claims; 0 means 1 min
 	PollingOverride    bool          // the control plane cannot ask for another pause
 	StatusLoopInterval time.Duration // between two lists of the tasks; 0 means 30 s
@@ -113,6 +115,14 @@ type Config struct {
 	Policy             reaper.Policy // of the reaper
 	Now                func() time.Time
 	Log                *slog.Logger // nil means no log
+}
+
+// Providers is a cache of providers.
+type Providers interface {
+	// Run takes in what tasks left for it, until ctx ends.
+	Run(ctx context.Context)
+	// Sweep removes what made room, once no task lives that may use it. living are the tasks that have not ended.
+	Sweep(living []string)
 }
 
 // DefaultConcurrency is how many jobs an agent runs at once, if nothing else is said.
@@ -281,6 +291,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	background.Go(func() { _ = s.reaper.Loop(serving) })
 	background.Go(func() { a.tend(serving) })
 	background.Go(func() { a.sweepArtifacts(serving) })
+	if a.cfg.Providers != nil {
+		background.Go(func() { a.cfg.Providers.Run(serving) })
+	}
 	background.Go(func() { a.deliver(working, s.deliverer) })
 	background.Go(func() {
 		select {
@@ -366,6 +379,16 @@ func (a *Agent) sweepArtifacts(ctx context.Context) {
 	}
 }
 
+// livingOf names the tasks that have not ended.
+func livingOf(tasks []launcher.Task) (refs []string) {
+	for _, t := range tasks {
+		if t.Phase != launcher.Stopped {
+			refs = append(refs, t.Ref)
+		}
+	}
+	return refs
+}
+
 // tend corrects the count of jobs from the launcher's list.
 func (a *Agent) tend(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -374,6 +397,9 @@ func (a *Agent) tend(ctx context.Context) {
 			a.alive.sign(a.cfg.Now())
 			a.places.correct(tasks, begun)
 			a.tails.deliverAll(ctx)
+			if a.cfg.Providers != nil {
+				a.cfg.Providers.Sweep(livingOf(tasks))
+			}
 			if a.sockets != nil {
 				a.sockets.correct(ctx, tasks, begun)
 			}

@@ -24,6 +24,7 @@ type Engine struct {
 	Files      []string             // names of files, or with a dot how names end, of which each says that a directory has its code
 	Operations []workflow.Operation // that it can do in a deployment
 	Plans      bool                 // it leaves a plan that is approved, and applied as it is
+	Evaluates  bool                 // policies can read its state
 	OwnState   string               // why Dayfly neither places its state nor knows it again, in words; empty: it does both
 	Places     []string             // kinds of place of its state that a workspace may name; nil: all
 }
@@ -34,11 +35,11 @@ func Engines() []Engine {
 	return []Engine{
 		{
 			Name: EngineTerraform, Program: true, Files: []string{".tf", ".tf.json"},
-			Operations: workflow.Operations(), Plans: true,
+			Operations: workflow.Operations(), Plans: true, Evaluates: true,
 		},
 		{
 			Name: EngineTofu, Program: true, Files: []string{".tofu", ".tofu.json"},
-			Operations: workflow.Operations(), Plans: true,
+			Operations: workflow.Operations(), Plans: true, Evaluates: true,
 		},
 		{
 			Name: EngineTerragrunt, Program: true, Files: []string{"terragrunt.hcl", "terragrunt.stack.hcl", "root.hcl"},
@@ -77,5 +78,5 @@ func EngineNames() string {
 
 // Runs says whether the engine can do what a run of this type and operation asks for.
 func (e Engine) Runs(t workflow.Type, op workflow.Operation) bool {
-	return e.Name != "" && t == workflow.InsightsScan || t == workflow.Deployment && slices.Contains(e.Operations, op)
+	return e.Name != "" && t == workflow.InsightsScan || t == workflow.PolicyEvaluation && e.Evaluates || t == workflow.Deployment && slices.Contains(e.Operations, op)
 }

@@ -23,6 +23,9 @@ const (
 	StepOutput = "output"
 	StepState  = "state" // of operations on the state
 	StepRun    = "run"   // of engine command
+
+	// StepPolicy is a step of the runner's own: no hook runs around it, and it gets no secret.
+	StepPolicy = "policy"
 )
 
 // EngineSteps are the steps of an engine that hooks and secrets can name.

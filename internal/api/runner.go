@@ -53,6 +53,7 @@ const (
 	knowsHooks      = "hooks"
 	knowsInputs     = "inputs"       // to get sensitive outputs of other workspaces
 	knowsSteps      = "secret_steps" // to keep a secret from the steps that do not get it
+	KnowsPolicies   = "policies"     // to hold its run to policies, and to evaluate a state
 )
 
 // RunnerKnows is what a runner of this version names at its start.
@@ -61,7 +62,7 @@ func RunnerKnows() []string {
 		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies,
 	}
 }
 
@@ -81,6 +82,7 @@ func (s Spec) Needs() []string {
 			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil,
 			what == knowsFiles && len(s.Files) > 0, what == knowsHooks && len(s.Hooks) > 0,
 			what == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
+			what == KnowsPolicies && (len(s.Policies) > 0 || s.Type == workflow.PolicyEvaluation),
 			what == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
 			out = append(out, what)
 		}
@@ -149,6 +151,7 @@ type Spec struct {
 	Hooks    []Hook              `json:"hooks,omitempty" doc:"Scripts that run before and after steps"`
 	Modules  []ModuleCredential  `json:"modules,omitempty" doc:"Credentials with which the engine fetches modules and providers"`
 	Options  *Options            `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
+	Policies []Policy            `json:"policies,omitempty" doc:"Policy groups that it is held to"`
 	Image    string              `json:"image,omitempty" doc:"Name of the pool's image that it runs in; for the launch"`
 	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot; for the launch"`
 	DiskGiB  int                 `json:"disk_gib,omitempty" doc:"Disk of the run in GiB; for the launch"`
@@ -319,6 +322,7 @@ type Result struct {
 	Plan      *PlanMade       `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
 	Inventory *Inventory      `json:"inventory,omitempty" doc:"Of a scan: what is in the state"`
 	Left      *OutputsLeft    `json:"left,omitempty" doc:"With leave_outputs: the artifact that has the values of sensitive outputs"`
+	Policies  []PolicyResult  `json:"policies,omitempty" maxItems:"50" doc:"What the policy groups say that it was held to"`
 	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
@@ -341,7 +345,7 @@ type HandedOver struct {
 const MaxLastSteps = 20
 
 // Slim returns what counts of a result, for a control plane that refuses the whole: the outcome, its
-// reason, the lock and the counts of changes, without outputs and resources.
+// reason, the lock and the counts of changes and of what policies found, without outputs, resources and findings.
 func (r Result) Slim() Result {
 	const mostDetail = 500
 	out := Result{
@@ -352,6 +356,10 @@ func (r Result) Slim() Result {
 		changes := *r.Changes
 		changes.Resources, changes.Outputs = nil, nil
 		out.Changes = &changes
+	}
+	for _, group := range r.Policies {
+		group.Findings, group.Waivers, group.Error = nil, nil, text.Middle(group.Error, mostDetail)
+		out.Policies = append(out.Policies, group)
 	}
 	return out
 }

@@ -77,6 +77,8 @@ type Config struct {
 	EnvForwardAllowlist   []string        // names of variables that reach the runner; default none
 	AdditionalBinaryPaths []string        // directories in which jobs look for engines first; default none
 	EngineDownloads       []string        // engines of which missing versions are downloaded: terraform, tofu; default none
+	ProviderCache         bool            // jobs share a cache of providers; default false
+	ProviderCacheSize     int             // GiB that it may have; default 10
 	SourceRoots           []string        // directories in which directory sources are allowed; empty means nowhere
 
 	VaultAddress   string // of a Vault server; empty: vault:PATH#KEY does not resolve
@@ -130,6 +132,7 @@ func Default() Config {
 		Container:              "runner",
 		Spot:                   SpotNever,
 		LaunchRate:             20,
+		ProviderCacheSize:      10,
 		PollingInterval:        time.Minute,
 		JobStatusLoopInterval:  30 * time.Second,
 		HTTPServerAddress:      "127.0.0.1",

@@ -55,6 +55,8 @@ env_forward_allowlist:
   - AWS_REGION
 additional_binary_paths: [/opt/engines, /opt/more]
 engine_downloads: [terraform, tofu]
+provider_cache: true
+provider_cache_size: 25
 source_roots: [/srv/code, /srv/more]
 preapproved_hooks: [9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08]
 vault_address: https://vault.example.com:8200
@@ -122,6 +124,7 @@ func all() config.Config {
 		EnvForwardAllowlist:  []string{"LANG", "AWS_REGION"}, SourceRoots: []string{"/srv/code", "/srv/more"},
 		VaultAddress: "https://vault.example.com:8200", VaultNamespace: "team/infra", VaultTokenFile: "/run/vault/token",
 		AdditionalBinaryPaths: []string{"/opt/engines", "/opt/more"}, EngineDownloads: []string{"terraform", "tofu"},
+		ProviderCache: true, ProviderCacheSize: 25,
 		PreapprovedHooks:        []string{"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
 		PrivateDeliveries:       []string{"hooks.example.internal", "10.1.0.0/16"},
 		PollingIntervalOverride: true, HTTPServerAddress: "0.0.0.0", HTTPServerPort: 9090, HealthThreshold: 3 * time.Minute,
@@ -168,7 +171,7 @@ func TestLoad_EnvironmentSetsEveryKeyToo(t *testing.T) {
 	env := []string{
 		"DAYFLY_TOKEN=dfp_secret", "DAYFLY_SERVICE_URL=https://dayfly.example.com", "DAYFLY_WORKING_DIRECTORY=/srv/dayfly",
 		"DAYFLY_DEPLOY_TARGET=process", "DAYFLY_RUNNER_IMAGE=registry.example.com/runner:v2", "DAYFLY_IMAGES=big=registry.example.com/runner-big:v2", "DAYFLY_DISK_QUOTA=20", "DAYFLY_MAX_DISK=50", "DAYFLY_RUNNER_NETWORK=none", "DAYFLY_SHARED_VOLUME_DIRECTORY=/host/dayfly", "DAYFLY_PULL_IMAGE=true", "DAYFLY_SINGLE_RUN=true", "DAYFLY_CONCURRENCY=4", "DAYFLY_ENABLED_WORKFLOW_TYPES=deployment, insights_scan",
-		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_ADDITIONAL_BINARY_PATHS=/opt/engines:/opt/more", "DAYFLY_ENGINE_DOWNLOADS=terraform,tofu",
+		"DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_REGION", "DAYFLY_SOURCE_ROOTS=/srv/code:/srv/more", "DAYFLY_ADDITIONAL_BINARY_PATHS=/opt/engines:/opt/more", "DAYFLY_ENGINE_DOWNLOADS=terraform,tofu", "DAYFLY_PROVIDER_CACHE=true", "DAYFLY_PROVIDER_CACHE_SIZE=25",
 		"DAYFLY_PREAPPROVED_HOOKS=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "DAYFLY_VAULT_ADDRESS=https://vault.example.com:8200", "DAYFLY_VAULT_NAMESPACE=team/infra", "DAYFLY_VAULT_TOKEN_FILE=/run/vault/token",
 		"DAYFLY_PRIVATE_DELIVERIES=hooks.example.internal,10.1.0.0/16", "DAYFLY_POLLING_INTERVAL=5s", "DAYFLY_POLLING_INTERVAL_OVERRIDE=true",
 		"DAYFLY_HTTP_SERVER_ADDRESS=0.0.0.0", "DAYFLY_HTTP_SERVER_PORT=9090", "DAYFLY_HEALTH_THRESHOLD=3m", "DAYFLY_LOG_LEVEL=warn", "DAYFLY_LOG_JOBS=true", "DAYFLY_SYSLOG=true",

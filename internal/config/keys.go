@@ -75,6 +75,8 @@ var keys = []key{
 	{name: "env_forward_allowlist", never: TargetECS, sep: ", \t\n", set: variables},
 	{name: "additional_binary_paths", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.AdditionalBinaryPaths })},
 	{name: "engine_downloads", never: TargetECS, sep: ",", words: []string{"terraform", "tofu"}, set: func(c *Config, values []string) error { c.EngineDownloads = slices.Clone(values); return nil }},
+	{name: "provider_cache", never: TargetECS, set: single(func(c *Config, v string) error { return truth(&c.ProviderCache, v) })},
+	{name: "provider_cache_size", never: TargetECS, set: number(func(c *Config) *int { return &c.ProviderCacheSize }, 1, 100_000)},
 	{name: "source_roots", never: TargetECS, sep: string(os.PathListSeparator), set: paths(func(c *Config) *[]string { return &c.SourceRoots })},
 	{name: "preapproved_hooks", never: TargetECS, sep: ",", set: hooks},
 	{name: "vault_address", never: TargetECS, set: single(func(c *Config, v string) error {

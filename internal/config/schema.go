@@ -34,6 +34,8 @@ var abouts = map[string]string{ //nolint:gosec // G101: it names credentials and
 	"env_forward_allowlist":     "Names of variables that reach every engine",
 	"additional_binary_paths":   "Directories in which jobs look for engines first",
 	"engine_downloads":          "Engines of which versions that are missing are downloaded and verified",
+	"provider_cache":            "Whether jobs share a cache of the providers of terraform and tofu",
+	"provider_cache_size":       "Size of that cache in GiB; default 10",
 	"source_roots":              "Directories below which a directory source may lie",
 	"vault_address":             "Address of a Vault server, whose secrets vault:PATH#KEY names",
 	"vault_namespace":           "Namespace of Vault Enterprise",

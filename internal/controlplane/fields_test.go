@@ -170,6 +170,11 @@ var sinceV0 = map[string]string{
 	"stuck":        "a record of its own: left alone",
 	"notification": "a record of its own: left alone",
 
+	"policy-group": "a record of its own: left alone; runs that an older function starts meanwhile are held to no policies",
+	"waiver":       "a record of its own: left alone",
+	"policies":     "as a policy group",
+	"held-to":      "written once, with the start of an attempt, and never again",
+
 	"hold.reason":        "a record of its own: left alone, and it ends by its time",
 	"hold.until":         "as its reason",
 	"wake-target.target": "a record of its own: left alone; what it names is not woken meanwhile and finds its work by its schedule",
@@ -223,6 +228,7 @@ func recordFields() []string {
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "review": record.Review{}, "graph": record.Graph{}, "produced": record.Produced{}, "given": record.Given{}, "applied": record.Applied{}, "event": api.Event{}, "audit": api.AuditEvent{},
 		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{}, "session": record.Session{},
 		"news": record.News{}, "delivery": record.Delivery{}, "deliveries": record.Deliveries{}, "stuck": record.Stuck{}, "notification": record.Settings[api.Notification]{},
+		"policy-group": record.Settings[api.PolicyGroup]{}, "waiver": record.Settings[api.Waiver]{}, "policies": record.Policies{}, "held-to": record.HeldTo{},
 		"git-host": record.Settings[api.GitHost]{}, "pull": record.Pull{},
 		"schedule": record.Settings[api.Schedule]{}, "planned": record.Planned{}, "cycle": record.Cycle{}, "schedule-place": record.SchedulePlace{},
 	} {

@@ -1,6 +1,10 @@
 package controlplane_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -8,6 +12,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -140,5 +146,109 @@ func TestInputs_ARunMaySetWhatItCannotBeGiven(t *testing.T) {
 	w.must(err)
 	if len(spec.Variables) != 0 || spec.Options.Variables["subnet_id"] != "gone" {
 		t.Errorf("it is given %v beside what it sets itself", spec.Variables)
+	}
+}
+
+func TestGraph_ADeletionAndADependencyAtOnce(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		for range 5 {
+			w.workspace("network")
+			w.workspace("cluster")
+			errs := make(chan error, 2)
+			go func() { errs <- w.plane.DeleteWorkspace(w.ctx(), w.admin, "network") }()
+			go func() { errs <- w.put(w.admin, "cluster", after("network")) }()
+			one, two := <-errs, <-errs
+			if (one == nil) == (two == nil) {
+				t.Errorf("got %v and %v, want one of them refused", one, two)
+			}
+			w.must(w.put(w.admin, "cluster"))
+		}
+	})
+}
+
+// once does something the first time that a commit has a record of this sort key.
+type once struct {
+	store.Store
+	sort string
+	do   func()
+}
+
+func (o *once) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	if do := o.do; do != nil && slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key().Sort == o.sort }) {
+		o.do = nil
+		do()
+	}
+	return o.Store.Commit(ctx, id, ops...)
+}
+
+func TestInputs_ASuccessDuringAStartIsSeen(t *testing.T) {
+	between := &once{Store: memory.New(), sort: "given/0001"}
+	w := newWorld(t, between)
+	w.workspace("network")
+	w.workspace("cluster", takes("network.id"))
+	w.updates("network", api.Output{Name: "id", Value: "before"})
+	wf := w.submit("cluster", workflow.Update)
+	job := w.claimOne()
+	w.launch(job, "t")
+	between.do = func() { w.updates("network", api.Output{Name: "id", Value: "after"}) }
+	r := run(job, "t", 'a')
+	_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+	w.must(err)
+	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+	w.must(err)
+	if between.do != nil || spec.Variables["id"] != "after" {
+		t.Errorf("workflow %s is given %v", wf.ID, spec.Variables)
+	}
+}
+
+func TestGraph_OfManyDependenciesAreBounded(t *testing.T) {
+	w := newWorld(t, memory.New())
+	var all []string
+	for i := range 50 {
+		all = append(all, fmt.Sprintf("base-%02d", i))
+		w.workspace(all[i])
+	}
+	for i := range record.MaxDependencies / 50 {
+		w.workspace(fmt.Sprintf("top-%02d", i), after(all...))
+	}
+	err := w.put(w.admin, "one-more", after("base-00"))
+	wantErr(t, err, workflow.ErrTooLarge)
+	if err == nil || !strings.Contains(err.Error(), "2000 dependencies") {
+		t.Errorf("the refusal does not name the limit: %v", err)
+	}
+	w.must(w.put(w.admin, "top-00"))
+	w.must(w.put(w.admin, "one-more", after("base-00")))
+}
+
+func TestWorkspace_MistakesInInputsNameTheirField(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("network")
+	in := func(one api.WorkspaceInput) func(*api.Workspace) {
+		return func(ws *api.Workspace) { ws.Inputs = append(ws.Inputs, one) }
+	}
+	for field, change := range map[string]func(*api.Workspace){
+		"inputs[0].workspace": in(api.WorkspaceInput{Workspace: "../x", Output: "a"}),
+		"inputs[0].output":    in(api.WorkspaceInput{Workspace: "network"}),
+		"inputs[0].variable":  in(api.WorkspaceInput{Workspace: "network", Output: "a b"}),
+		"inputs[1].variable": func(ws *api.Workspace) {
+			takes("network.a", "network.b=a")(ws)
+		},
+		"inputs[0].preview": in(api.WorkspaceInput{Workspace: "network", Output: "a", Preview: true}),
+		"inputs[2].variable": func(ws *api.Workspace) {
+			takes("network.a", "network.b", "network.c")(ws)
+			ws.Variables = map[string]any{"c": 1}
+		},
+		"inputs[0].sensitive": func(ws *api.Workspace) {
+			takes("network.a!")(ws)
+			ws.Engine, ws.Commands, ws.State = api.EnginePulumi, nil, &api.State{Workspace: "dev"}
+		},
+		"after[1]": after("network", "network"),
+		"inputs":   func(ws *api.Workspace) { ws.Inputs = make([]api.WorkspaceInput, 51) },
+		"after":    func(ws *api.Workspace) { ws.After = make([]string, 51) },
+	} {
+		err := w.put(w.admin, "cluster", change)
+		if e, ok := errors.AsType[*workflow.Error](err); !ok || e.Field != field {
+			t.Errorf("got %v, want a refusal of %s", err, field)
+		}
 	}
 }

@@ -45,7 +45,7 @@ func TestSchedule_IsRefused(t *testing.T) {
 		"time_zone": func(s *api.Schedule) { s.TimeZone = "Mars" }, "spread": func(s *api.Schedule) { s.Spread = "31m" },
 		"spread, no time": func(s *api.Schedule) { s.Spread = "often" }, "spread, negative": func(s *api.Schedule) { s.Spread = "-1m" },
 		"workspaces": func(s *api.Schedule) { s.Projects = nil }, "workspaces, none": func(s *api.Schedule) { s.Workspaces = []string{"nte"} },
-		"projects": func(s *api.Schedule) { s.Projects = []string{"live"} }, "type": func(s *api.Schedule) { s.Type = workflow.PolicyEvaluation },
+		"projects": func(s *api.Schedule) { s.Projects = []string{"live"} }, "type": func(s *api.Schedule) { s.Type = "audit" },
 		"operation": func(s *api.Schedule) { s.Operation = workflow.Update }, "operation, none": func(s *api.Schedule) { s.Type = workflow.Deployment },
 		"operation, of the state": func(s *api.Schedule) { s.Type, s.Operation = workflow.Deployment, workflow.StateUnlock },
 		"description":             func(s *api.Schedule) { s.Description = strings.Repeat("x", 1001) }, "name": func(s *api.Schedule) { s.Name = "a b" },

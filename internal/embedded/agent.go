@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
 	"github.com/dayfly-dev/dayfly/internal/outbound"
+	"github.com/dayfly-dev/dayfly/internal/providercache"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -66,6 +68,8 @@ type AgentConfig struct {
 	pool     func(ctx context.Context) (string, error) // the pool of the token
 	instance string                                    // name of the instance; known once the data directory is open
 	stateID  string                                    // of the data directory
+
+	providers *providercache.Store // nil: jobs share no cache of providers
 }
 
 // Agent is an agent with its launcher.
@@ -193,6 +197,9 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		who, err := cl.Whoami(ctx)
 		return who.Pool, cmp.Or(agent.TokenRefused(err, to.url, to.advice), err)
 	}
+	if cfg.providers, err = openProviders(cfg, data); err != nil {
+		return nil, err
+	}
 	if a.target, err = openTarget(ctx, cfg, data); err != nil {
 		return nil, err
 	}
@@ -203,6 +210,10 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		a.target.lines = append(a.target.lines, short)
 	}
 	a.target.apply(&parts)
+	if cfg.providers != nil {
+		parts.Providers = cfg.providers
+		a.target.lines = append(a.target.lines, fmt.Sprintf("jobs share a cache of providers of at most %d GiB", cfg.Settings.ProviderCacheSize))
+	}
 	if parts.Secrets, err = secretsOf(cfg, data); err != nil {
 		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx)))
 	}

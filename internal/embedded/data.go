@@ -29,6 +29,7 @@ const (
 	JobsDir        = "jobs"                           // of the agent's process launcher
 	ContainersDir  = "containers"                     // of the agent's docker launcher
 	ToolsDir       = "tools"                          // of the agent: engines that were downloaded
+	ProvidersDir   = "providers"                      // of the agent: the cache of providers
 	RelayDir       = "relay"                          // of the agent: a socket for each container job
 
 	lockFile       = "lock"
@@ -36,7 +37,8 @@ const (
 	webhookKeyFile = privateDir + "/webhook-key" // what the secrets of webhooks are made from
 	stateIDFile    = privateDir + "/state-id"    // of the agent: identifies this directory of states, also after a move
 	relayPortFile  = privateDir + "/relay-port"
-	instanceFile   = privateDir + "/instance" // keeps the agent's instance name over restarts
+	providersLeft  = privateDir + "/providers-left" // of the agent: what tasks left for the cache of providers
+	instanceFile   = privateDir + "/instance"       // keeps the agent's instance name over restarts
 )
 
 // DefaultData returns the data directory if none is named. Root's must be one that others can pass through:

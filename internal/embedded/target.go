@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
+	"github.com/dayfly-dev/dayfly/internal/providercache"
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -201,13 +202,28 @@ func pulled(s config.Config) []string {
 
 // machine is what the launchers of this machine are told alike.
 func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
-	return launcher.Machine{
+	m := launcher.Machine{
 		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,
 		Sources:    runner.Sources{Roots: cfg.Settings.SourceRoots, Data: data.path},
 		EnginePath: cfg.Settings.AdditionalBinaryPaths, ToolsDir: data.file(ToolsDir), Downloads: cfg.Settings.EngineDownloads,
 		EnvAllow: cfg.Settings.EnvForwardAllowlist, LookupEnv: cfg.lookup(), Hooks: cfg.Settings.PreapprovedHooks, Log: cfg.Log,
 		DiskQuota: cfg.Settings.DiskQuota, MaxDisk: cfg.Settings.MaxDisk,
 	}
+	if cfg.providers != nil {
+		m.ProvidersDir, m.Providers = data.file(ProvidersDir), cfg.providers
+	}
+	return m
+}
+
+// openProviders opens the cache of providers, where jobs share one.
+func openProviders(cfg AgentConfig, data *dataDir) (*providercache.Store, error) {
+	if !cfg.Settings.ProviderCache || cfg.Settings.DeployTarget == config.TargetECS {
+		return nil, nil //nolint:nilnil // no cache
+	}
+	return providercache.Open(providercache.Config{
+		Dir: data.file(ProvidersDir), Left: data.file(providersLeft), Bytes: int64(cfg.Settings.ProviderCacheSize) << 30,
+		Now: cfg.Now, Log: cfg.Log,
+	})
 }
 
 // engineSocket is the socket that DOCKER_HOST names. An engine elsewhere has none of this machine's

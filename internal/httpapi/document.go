@@ -242,7 +242,7 @@ func finish(doc *huma.OpenAPI) {
 		}
 	}
 	// What is made anew under a name is answered with 201.
-	for _, path := range []string{"/v1/workspaces/{workspace}", "/v1/issuers/{issuer}", "/v1/schedules/{schedule}", "/v1/notifications/{notification}", "/v1/git-hosts/{git_host}"} {
+	for _, path := range []string{"/v1/workspaces/{workspace}", "/v1/issuers/{issuer}", "/v1/schedules/{schedule}", "/v1/notifications/{notification}", "/v1/policy-groups/{policy_group}", "/v1/waivers/{waiver}", "/v1/git-hosts/{git_host}"} {
 		put := doc.Paths[path].Put
 		created := *put.Responses["200"]
 		created.Description = "Created"

@@ -129,7 +129,7 @@ func hasExample(text string) bool { return text != "" && !strings.Contains(text,
 // otherwiseNamed are properties that share their name with an enum and are none: free text, an ARN, a name, and lists
 // that later versions may make longer.
 var otherwiseNamed = []string{"Event.kind", "Why.code", "Lock.operation", "WithReason.reason", "Workspace.role", "ServicePrincipalSettings.role", "NewServicePrincipal.role", "TokenRequest.audience", "Problem.type", "Problem.status", "Delivery.for", "WebhookTaken.reason", "Pipelines.host", "Pipeline.host",
-	"ModuleCredential.host", "InventoryCount.type"}
+	"ModuleCredential.host", "InventoryCount.type", "Waiver.reason", "PolicyWaiver.reason"}
 
 func TestDocument_DescribesEveryProperty(t *testing.T) {
 	_, doc := readDocument(t, newWorld(t))

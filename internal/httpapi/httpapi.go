@@ -78,6 +78,7 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.loginRoutes()
 	s.gitHostRoutes()
 	s.notificationRoutes()
+	s.policyRoutes()
 	s.deliveryRoutes()
 	s.scheduleRoutes()
 	s.stackRoutes()

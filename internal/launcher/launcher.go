@@ -69,6 +69,9 @@ type Machine struct {
 	ToolsDir    string   // for engines that are downloaded; empty: none are, and tasks have none
 	Downloads   []string // engines that may be downloaded
 
+	ProvidersDir string    // cache of providers, which tasks read; empty: they have none
+	Providers    Providers // takes what they leave for it; set both or neither
+
 	// EnvAllow names the variables that the runner gets. It may also resolve secret references with
 	// them. LookupEnv gives their values. Set both or neither.
 	EnvAllow  []string
@@ -90,6 +93,13 @@ type Sources interface {
 	// Copy copies what a task may have of a directory to another one, which is empty. path is where in it the root module
 	// is. It ends with ctx.
 	Copy(ctx context.Context, dir, path, dest string) error
+}
+
+// Providers is the cache of providers of a machine.
+type Providers interface {
+	// Take moves what a task left for the cache out of its work directory, if there is something. No process of the task
+	// may be left.
+	Take(ref, workDir string) error
 }
 
 // DefaultGrace is what ECS gives at most.
@@ -135,6 +145,7 @@ func (m Machine) Environment(r Request, ref string) task.Environment {
 
 		Workflow: r.Workflow, Attempt: r.Attempt, Task: ref, Ticket: r.Ticket, Relay: r.Relay, Forward: m.EnvAllow,
 		Grace: task.EngineGrace(cmp.Or(m.Grace, DefaultGrace)), StateStore: m.StateStore, Hooks: m.Hooks,
+		ProvidersDir: m.ProvidersDir,
 	}
 }
 

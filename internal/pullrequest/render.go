@@ -41,7 +41,7 @@ func Marker(organization, key string) string {
 // Render writes the comment in markdown, with at most limit bytes, where limit is 16 KiB or more. Where that is
 // too little, the resources of the workspaces that matter least are left out first, and it says which.
 // Names and addresses come from a stranger's code. They stand within code only, where no host reads markup, links or
-// mentions. Values and messages of engines are never shown.
+// mentions. Values and messages of engines are never shown; what policies say is, and it may quote the code.
 func Render(c Comment, limit int) string {
 	room := max(limit, least) - foot
 	previews := c.ordered()
@@ -135,11 +135,11 @@ func (p Preview) details() []string {
 	if p.Refused != "" {
 		return []string{text.Cut(line(p.Refused), 1000)}
 	}
+	out := p.policies()
 	if p.Run.State != workflow.Succeeded {
-		return nil
+		return out
 	}
 	c := p.changes()
-	var out []string
 	for _, r := range inOrder(c.Resources) {
 		s := fmt.Sprintf("%-3s %-8s %s", sign(r.Action), line(r.Action), line(r.Address))
 		if r.From != "" {
@@ -155,6 +155,22 @@ func (p Preview) details() []string {
 	}
 	if p.cut() {
 		out = append(out, "    the list is not whole; the log has all of it")
+	}
+	return out
+}
+
+// policies are the lines of what the policy groups say of a preview that has something to say.
+func (p Preview) policies() (out []string) {
+	if p.Run.Result == nil {
+		return nil
+	}
+	for _, group := range p.Run.Result.Policies {
+		if group.Passed() {
+			continue
+		}
+		for _, said := range group.Lines() {
+			out = append(out, text.Cut("#   "+line(said), 1000))
+		}
 	}
 	return out
 }

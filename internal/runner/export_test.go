@@ -6,6 +6,7 @@ var (
 	KeepThreads = keepThreads
 	NextBeat    = nextBeat
 	Counted     = counted
+	AskMirror   = askMirror
 
 	KilledForMemory = killedForMemory
 )

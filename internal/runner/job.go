@@ -70,6 +70,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		Spec: spec, TempDir: r.dirs.temp, SecretsDir: r.dirs.secrets,
 		StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: func(name string) string { return lookIn(h.env, name) },
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Tools: r.toolsOf(), Owner: r.owner(),
+		Providers: r.cfg.Providers, Leave: r.leave, Mirror: r.cfg.ProviderMirror, Mirrored: r.mirrored,
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
 	}
 	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)
@@ -268,6 +269,7 @@ func (r *run) hide(in api.Result) api.Result {
 		}
 		in.Inventory = &inventory
 	}
+	in.Policies = r.hidePolicies(in.Policies)
 	outputs := append([]api.Output(nil), in.Outputs...)
 	for i := range outputs {
 		hide(&outputs[i].Name, 255)

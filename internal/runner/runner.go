@@ -90,9 +90,14 @@ type Config struct {
 	Path        string    // the engine's PATH after those; empty means DefaultPath
 	// Tools has the engines that are not installed; nil means that there are none. Without a directory, what it fetches is
 	// removed after the run.
-	Tools   *toolcache.Cache
-	Forward []string // variables for the engine, KEY=VALUE; masked, unless they are public
-	Hide    []string // values to mask beside those of the spec's secrets and of Forward
+	Tools *toolcache.Cache
+	// Providers is the cache of providers, which the run reads and leaves something for; empty means none. ProviderMirror is
+	// the https address of a network mirror of them, with a slash at its end; empty means none.
+	Providers, ProviderMirror string
+	Forward                   []string // variables for the engine, KEY=VALUE; masked, unless they are public
+	Hide                      []string // values to mask beside those of the spec's secrets and of Forward
+
+	PolicyProgram string // path of the program that evaluates policies; empty means the one beside this program, else in PATH
 
 	Hooks []string // SHA-256 of the hooks that may run, see api.Hook.Allowed; none means every hook
 
@@ -144,6 +149,7 @@ type run struct {
 	own    stream // the runner's own lines
 	dirs   dirs
 	role   *borrowed // the run's role; nil means that it has none
+	left   left      // for the cache of providers
 	swarm  swarm
 
 	trouble atomic.Pointer[stop] // why a command failed, where that was not its own mistake
@@ -247,6 +253,7 @@ func RunJob(ctx context.Context, cfg Config) (err error) {
 		r.keepFiles(held, life)
 	}
 	r.giveBack()
+	r.leaveProviders()
 	r.dirs.removeSecrets(r.log)
 	if held.Err() != nil {
 		r.log.Info("run is over", "err", context.Cause(held))
@@ -337,7 +344,7 @@ func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.R
 	// An engine that failed leaves here only what stands nevertheless. One that succeeded leaves all, also if a hook failed.
 	result := api.Result{
 		Outcome: workflow.Succeeded, Changes: out.Changes, Outputs: out.Outputs, Inventory: out.Inventory,
-		Lock: out.Lock, State: out.State, Left: out.Left, Truncated: out.Truncated,
+		Lock: out.Lock, State: out.State, Left: out.Left, Policies: out.Policies, Truncated: out.Truncated,
 	}
 	if err == nil {
 		result.Plan = out.Plan

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -120,6 +121,7 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 	if uid := given.EngineUID; uid != 0 {
 		cfg.Engine = &child.User{UID: uid, GID: uid}
 	}
+	cfg.Providers = given.ProvidersDir
 	cfg.Tools = &toolcache.Cache{Dir: given.ToolsDir, Allowed: given.Downloads}
 	forwarded := getenv
 	if bundle != nil {
@@ -127,6 +129,9 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 		forwarded = func(name string) string { return bundle.Env[name] }
 	}
 	var mistakes []error
+	if cfg.ProviderMirror = given.ProviderMirror; cfg.ProviderMirror != "" && (!strings.HasPrefix(cfg.ProviderMirror, "https://") || !strings.HasSuffix(cfg.ProviderMirror, "/")) {
+		mistakes = append(mistakes, fmt.Errorf("%s: %q is not an https address that ends with a slash", task.Name("ProviderMirror"), cfg.ProviderMirror))
+	}
 	var allowed []string
 	for _, name := range given.Forward {
 		if checkVariable(name) != nil {

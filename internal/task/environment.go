@@ -28,17 +28,19 @@ type Environment struct {
 	Relay     string `env:"DAYFLY_RELAY,required"` // address that it reports to
 	RelayAuth string `env:"DAYFLY_RELAY_AUTH"`     // whether its calls are signed; empty: the address says so
 
-	WorkDir      string        `env:"DAYFLY_WORK_DIR,path"`
-	SourceDir    string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, whatever its name elsewhere
-	SourcePath   string        `env:"DAYFLY_SOURCE_PATH"`           // of the root module below SourceDir, as the launcher knows it
-	SourceRoots  []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
-	EnginePath   []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
-	ToolsDir     string        `env:"DAYFLY_TOOLS_DIR,path"`        // of engines that were downloaded; empty: each run has its own
-	Downloads    []string      `env:"DAYFLY_ENGINE_DOWNLOADS"`      // engines that the runner may download
-	SecretsStore string        `env:"DAYFLY_SECRETS_STORE"`         // directory of the local secret store
-	Forward      []string      `env:"DAYFLY_ENV_FORWARD_ALLOWLIST"` // names of variables for the engine
-	EngineUID    uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own
-	Grace        time.Duration `env:"DAYFLY_STOP_GRACE"`            // from the engine's interrupt to its end
+	WorkDir        string        `env:"DAYFLY_WORK_DIR,path"`
+	SourceDir      string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, whatever its name elsewhere
+	SourcePath     string        `env:"DAYFLY_SOURCE_PATH"`           // of the root module below SourceDir, as the launcher knows it
+	SourceRoots    []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
+	EnginePath     []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
+	ToolsDir       string        `env:"DAYFLY_TOOLS_DIR,path"`        // of engines that were downloaded; empty: each run has its own
+	Downloads      []string      `env:"DAYFLY_ENGINE_DOWNLOADS"`      // engines that the runner may download
+	ProvidersDir   string        `env:"DAYFLY_PROVIDERS_DIR,path"`    // cache of providers, which the task reads; empty: none
+	ProviderMirror string        `env:"DAYFLY_PROVIDER_MIRROR"`       // https address of a network mirror of providers; empty: none
+	SecretsStore   string        `env:"DAYFLY_SECRETS_STORE"`         // directory of the local secret store
+	Forward        []string      `env:"DAYFLY_ENV_FORWARD_ALLOWLIST"` // names of variables for the engine
+	EngineUID      uint32        `env:"DAYFLY_ENGINE_UID"`            // user of the engine; none: the runner's own
+	Grace          time.Duration `env:"DAYFLY_STOP_GRACE"`            // from the engine's interrupt to its end
 
 	Hooks     []string `env:"DAYFLY_PREAPPROVED_HOOKS"` // SHA-256 of the hooks that may run; none: every hook
 	Notice    string   `env:"DAYFLY_NOTICE"`            // a sentence with which the log of the run begins

@@ -56,6 +56,12 @@ func Plans(t Type, op Operation) bool {
 	return t == InsightsScan || t == Deployment && (op == Preview || op == Update || op == Refresh || op == Destroy)
 }
 
+// Policed says whether a run of this type and operation is held to policies: what makes a plan for a deployment is, and
+// what evaluates the state. A scan and what works on the state itself are not.
+func Policed(t Type, op Operation) bool {
+	return t == PolicyEvaluation || t == Deployment && Plans(t, op)
+}
+
 // ChangesState says whether a run of this type and operation writes the
 // workspace's state, and therefore needs its slot.
 func ChangesState(t Type, op Operation) bool {
@@ -120,6 +126,7 @@ const (
 	ReasonArtifactFailed    Reason = "artifact_failed"    // an artifact that the run needs could not be placed or fetched
 	ReasonHookFailed        Reason = "hook_failed"        // a hook of the workspace failed, and no step did
 	ReasonHookRefused       Reason = "hook_refused"       // the pool does not allow a hook of the workspace
+	ReasonPolicyFailed      Reason = "policy_failed"      // a policy denies it, or could not be evaluated
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
 	ReasonOutOfMemory       Reason = "out_of_memory"      // the system killed a process of it for memory; also by the end of its task
@@ -140,7 +147,7 @@ func Reasons() []Reason {
 		ReasonSpotTaken, ReasonRelayLost,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
 		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed,
-		ReasonHookFailed, ReasonHookRefused, ReasonInterrupted, ReasonRunnerError, ReasonOutOfMemory, ReasonDiskFull,
+		ReasonHookFailed, ReasonHookRefused, ReasonPolicyFailed, ReasonInterrupted, ReasonRunnerError, ReasonOutOfMemory, ReasonDiskFull,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}
 }

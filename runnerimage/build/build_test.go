@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/pem"
@@ -23,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/dayfly-dev/dayfly/runnerimage/build/layers"
@@ -159,6 +161,22 @@ func (s *site) files(img v1.Image, paths ...string) map[string]string {
 	return out
 }
 
+// header is that of a file in an image's archive.
+func header(t *testing.T, img v1.Image, path string) *tar.Header {
+	t.Helper()
+	flat := mutate.Extract(img)
+	defer func() { _ = flat.Close() }()
+	for r := tar.NewReader(flat); ; {
+		h, err := r.Next()
+		if err != nil {
+			t.Fatalf("look for %s: %v", path, err)
+		}
+		if strings.TrimPrefix(h.Name, "/") == path {
+			return h
+		}
+	}
+}
+
 var digestLine = regexp.MustCompile(`(?m)^digest (sha256:[0-9a-f]{64}), id sha256:[0-9a-f]{64}$`)
 
 func digestOf(t *testing.T, said string) string {
@@ -194,6 +212,11 @@ func TestMake_OnNothingAndOnABase(t *testing.T) {
 	if is.User != "65532:65532" || len(is.Volumes) != 2 || is.Labels["dev.dayfly.version"] != "v1" || is.Labels["org.opencontainers.image.revision"] != "abc" ||
 		len(is.Entrypoint) != 1 || is.Entrypoint[0] != "/usr/local/bin/runner" {
 		t.Errorf("its configuration: %+v", is)
+	}
+	for _, program := range []string{"usr/local/bin/runner", "usr/local/bin/dayfly-policy"} {
+		if h := header(t, img, program); h.Mode != 0o755 || h.Uid != 0 || h.Gid != 0 || h.Size == 0 {
+			t.Errorf("%s: mode %o of %d:%d, %d bytes; want a program that root alone can write", program, h.Mode, h.Uid, h.Gid, h.Size)
+		}
 	}
 	const bundle, users = "/etc/ssl/certs/ca-certificates.crt", "/etc/passwd"
 	files := s.files(img, bundle, users)

@@ -9,16 +9,19 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/runnerimage/build/layers"
 )
 
 // Where things lie in the image.
 const (
 	runnerPath  = "usr/local/bin/runner"
+	policyPath  = "usr/local/bin/" + api.PolicyProgram // the runner looks beside itself
 	pluginsPath = "usr/local/share/terraform/plugins" // where both engines look before they ask a registry
 )
 
@@ -33,12 +36,12 @@ func (c config) run(ctx context.Context, env []string, program string, args ...s
 	return strings.TrimSpace(said.String()), nil
 }
 
-// runner builds the runner.
-func (c config) runner(ctx context.Context, temp string) (layers.Entry, error) {
-	file := filepath.Join(temp, "runner")
+// own builds one of our programs, which lies at path in the image. It belongs to root, so that no engine writes to it.
+func (c config) own(ctx context.Context, temp, pkg, at string) (layers.Entry, error) {
+	file := filepath.Join(temp, path.Base(at))
 	_, err := c.run(ctx, []string{"GOOS=linux", "GOARCH=" + c.arch, "CGO_ENABLED=0"},
-		"go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+c.version, "-o", file, "./runnerimage")
-	return layers.Entry{Path: runnerPath, Mode: layers.Executable, From: file}, err
+		"go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+c.version, "-o", file, pkg)
+	return layers.Entry{Path: at, Mode: layers.Executable, From: file}, err
 }
 
 // foreign builds a program from its pinned module, once, and returns its path.

@@ -109,7 +109,7 @@ func makeImage(ctx context.Context, c config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	lacks, err := layers.Missing(made.img, c.arch, append([]string{"/bin/sh", "/" + runnerPath, "terraform|tofu"}, c.require...)...)
+	lacks, err := layers.Missing(made.img, c.arch, append([]string{"/bin/sh", "/" + runnerPath, "/" + policyPath, "terraform|tofu"}, c.require...)...)
 	if err != nil {
 		return err
 	}
@@ -169,14 +169,18 @@ func (c config) compose(ctx context.Context, temp string) (composed, error) {
 		}
 		engine, providers = append(engine, plugins...), "those of "+c.providers
 	}
-	runner, err := c.runner(ctx, temp)
+	runner, err := c.own(ctx, temp, "./runnerimage", runnerPath)
+	if err != nil {
+		return made, err
+	}
+	policies, err := c.own(ctx, temp, "./cmd/dayfly-policy", policyPath)
 	if err != nil {
 		return made, err
 	}
 	img, err := layers.Append(has.base, []layers.Layer{
 		{Name: "system", Entries: append(system, shell...)},
 		{Name: "engine", Entries: engine},
-		{Name: "runner", Entries: []layers.Entry{runner}},
+		{Name: "runner", Entries: []layers.Entry{runner, policies}},
 		{Name: "extra", Entries: slices.DeleteFunc(has.extra, func(e layers.Entry) bool {
 			return slices.ContainsFunc(system, func(s layers.Entry) bool { return s.Path == e.Path && !s.Dir }) // it is in there
 		})},

@@ -31,8 +31,8 @@ const inside = "inside"
 // A public store of CAs has more roots than this.
 const fewRoots = 100
 
-// try runs an image in the local Docker engine, as a task's user and without a network: its shell, its runner, its
-// engine, and TLS with its certificates against a server in the container. Where the engine cannot run programs of the
+// try runs an image in the local Docker engine, as a task's user and without a network: its shell, its runner
+// with dayfly-policy, its engine, and TLS with its certificates against a server in the container. Where the engine cannot run programs of the
 // image's architecture, it says so, and that is not an error.
 func try(ctx context.Context, image string, out io.Writer) error {
 	var c config
@@ -58,6 +58,7 @@ func try(ctx context.Context, image string, out io.Writer) error {
 	fmt.Fprintf(out, "try %s: the shell runs, and writes to /tmp and the work directory\n", image)
 	said, err = in("/bin/sh", image, "-c", `set -e
 		echo "runner $(/usr/local/bin/runner version)"
+		echo "dayfly-policy $(/usr/local/bin/dayfly-policy version)"
 		"$(command -v terraform || command -v tofu)" version | head -n 1
 		git --version 2>/dev/null || echo no git`)
 	if err != nil {

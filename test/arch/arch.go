@@ -65,6 +65,7 @@ var rules = map[string]rule{
 	"internal/secrets":   {level: 10},
 	"internal/store":     {level: 10},
 
+	"internal/providercache":   {level: 10},
 	"internal/pullrequest":     {level: 10, also: []string{"internal/api"}},
 	"internal/githost/webhook": {level: 10, std: true},
 
@@ -73,6 +74,7 @@ var rules = map[string]rule{
 	"internal/controlplane": {level: 20},
 	"internal/client":       {level: 20},
 	"internal/forward":      {level: 20},
+	"internal/policy":       {level: 20},
 
 	"internal/httpapi":    {level: 30, also: []string{"internal/controlplane"}},
 	"internal/console":    {level: 30, also: []string{"internal/controlplane"}},
@@ -111,6 +113,7 @@ var (
 		"internal/blob/blobtest", "internal/githost/githosttest", "internal/queue/queuetest", "internal/launcher/launchertest",
 		"internal/secrets/secretstest", "internal/store/storetest", "internal/store/storefault",
 		"internal/store/dynamodb/dynamodbtest", "internal/toolcache/toolcachetest",
+		"internal/providercache/providercachetest",
 	}
 )
 
@@ -139,8 +142,10 @@ var owners = []struct {
 	{"github.com/buildkite/terminal-to-html/", []string{"internal/console"}},
 	// What a version or a constraint may be is said when it is written, in the words of who reads it later.
 	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/runner/source", "internal/controlplane/catalog", "internal/toolcache"}},
+	{"github.com/open-policy-agent/", []string{"internal/policy"}},
 	{"github.com/ProtonMail/", []string{"internal/toolcache"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
+	{"golang.org/x/mod/", []string{"internal/providercache"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},
 	{"golang.org/x/crypto/x509roots", []string{"runnerimage/build"}},

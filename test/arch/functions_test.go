@@ -1,10 +1,6 @@
 package arch_test
 
 import (
-	"encoding/json"
-	"errors"
-	"io"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -49,39 +45,17 @@ func linked(name string, deps []string) (found []string) {
 }
 
 func TestFunctions_LinkNothingHeavy(t *testing.T) {
-	sources(t)
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-tags", "lambda.norpc", "-json=ImportPath,Name,Deps", arch.Module+"/functions/...")
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
-	}
-	seen := 0
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct {
-			ImportPath, Name string
-			Deps             []string
-		}
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatalf("go list: %v", err)
-		}
-		if p.Name != "main" {
-			continue
-		}
-		seen++
-		name := strings.TrimPrefix(p.ImportPath, arch.Module+"/")
-		if !strings.Contains(strings.Join(p.Deps, "\n"), "github.com/aws/aws-lambda-go/lambda") {
+	functions := programs(t, "lambda.norpc", "functions")
+	for name, deps := range functions {
+		if !strings.Contains(strings.Join(deps, "\n"), "github.com/aws/aws-lambda-go/lambda") {
 			t.Errorf("%s is not a function: it does not link aws-lambda-go/lambda", name)
 		}
-		for _, dep := range linked(name, p.Deps) {
+		for _, dep := range linked(name, deps) {
 			t.Errorf("%s links %s", name, dep)
 		}
 	}
-	if seen < 2 {
-		t.Errorf("go list found %d functions: that cannot be all", seen)
+	if len(functions) < 2 {
+		t.Errorf("go list found %d functions: that cannot be all", len(functions))
 	}
 }
 

@@ -1,13 +1,20 @@
 package arch_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/arch"
 )
 
 // A descriptor that a program was started with must not reach an engine, so each main calls this before anything that
@@ -38,6 +45,52 @@ func TestMains_CloseFirstWhatTheyInherit(t *testing.T) {
 	}
 	if seen < 7 {
 		t.Errorf("found %d mains: that cannot be all of them", seen)
+	}
+}
+
+// What a library costs every start of a program is paid by the one program that needs it.
+func TestMains_OneLinksOPA(t *testing.T) {
+	mains := programs(t, "", "cmd", "functions", "runnerimage")
+	for name, deps := range mains {
+		has := slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "github.com/open-policy-agent/") })
+		if want := name == "cmd/dayfly-policy"; has != want {
+			t.Errorf("%s links OPA: %v, want %v", name, has, want)
+		}
+	}
+	if len(mains) < 8 {
+		t.Errorf("go list found %d mains: that cannot be all", len(mains))
+	}
+}
+
+// programs are the mains below some directories, each with all that it links.
+func programs(t *testing.T, tags string, below ...string) map[string][]string {
+	t.Helper()
+	sources(t) // where the module lies
+	args := []string{"list", "-tags", tags, "-json=ImportPath,Name,Deps"}
+	for _, dir := range below {
+		args = append(args, arch.Module+"/"+dir+"/...")
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	found := map[string][]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath, Name string
+			Deps             []string
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return found
+		} else if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		if p.Name == "main" {
+			found[strings.TrimPrefix(p.ImportPath, arch.Module+"/")] = p.Deps
+		}
 	}
 }
 

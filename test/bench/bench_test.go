@@ -37,7 +37,7 @@ var build = sync.OnceValue(func() (err error) {
 	if err := os.Chmod(built, 0o711); err != nil {
 		return err
 	}
-	for name, args := range map[string][]string{"dayfly": {"./cmd/dayfly"}, "dayfly-runner": {"-tags", "machine", "./runnerimage"}} {
+	for name, args := range map[string][]string{"dayfly": {"./cmd/dayfly"}, "dayfly-runner": {"-tags", "machine", "./runnerimage"}, "dayfly-policy": {"./cmd/dayfly-policy"}} {
 		// Of one version, or dayfly would not take the runner beside it.
 		c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags", "-s -w -X main.version=bench -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version=bench", "-o", filepath.Join(built, name)}, args...)...)
 		c.Dir, c.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is the path of dayfly or dayfly-runner.
+// program is the path of one of them.
 func program(b *testing.B, name string) string {
 	b.Helper()
 	check(b, build())

@@ -36,8 +36,8 @@ type world struct {
 	ops    *counted
 }
 
-// open runs `up` in a directory of its own until the benchmark ends.
-func open(b *testing.B, concurrency int) *world {
+// open runs `up` in a directory of its own until the benchmark ends. Each change is made to its agent.
+func open(b *testing.B, concurrency int, changes ...func(*embedded.AgentConfig)) *world {
 	b.Helper()
 	root := directory(b)
 	w := &world{source: filepath.Join(root, "source"), ops: &counted{}}
@@ -46,16 +46,20 @@ func open(b *testing.B, concurrency int) *world {
 	}
 	settings := config.Default()
 	settings.SourceRoots, settings.Concurrency = []string{w.source}, concurrency
+	agent := embedded.AgentConfig{
+		Settings: settings, Runner: []string{program(b, "dayfly-runner")},
+		Path: os.Getenv("PATH"), ShutdownGrace: 5 * time.Second,
+	}
+	for _, change := range changes {
+		change(&agent)
+	}
 	var err error
 	w.up, err = embedded.OpenUp(b.Context(), embedded.UpConfig{
 		Server: embedded.ServerConfig{
 			Data: filepath.Join(root, "data"), Listen: "127.0.0.1:0", Version: "bench",
 			WrapStore: func(st store.Store) store.Store { w.ops.Store = st; return w.ops },
 		},
-		Agent: embedded.AgentConfig{
-			Settings: settings, Runner: []string{program(b, "dayfly-runner")},
-			Path: os.Getenv("PATH"), ShutdownGrace: 5 * time.Second,
-		},
+		Agent: agent,
 	})
 	check(b, err)
 	running, cancel := context.WithCancel(context.WithoutCancel(b.Context()))

@@ -26,14 +26,14 @@ const documented = "127.0.0.1:7331"
 // programs is where built puts the program; TestMain removes it.
 var programs string
 
-// built builds the program once, as `make build` does, so that the two share what they compile. It lies where users
+// built builds the program and dayfly-policy once, as `make build` does, so that the two share what they compile. It lies where users
 // that are not root can run it, for engines.
 var built = sync.OnceValue(func() error {
 	var err error
 	if programs, err = os.MkdirTemp("", "dayfly-docs-*"); err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", programs, "github.com/dayfly-dev/dayfly/cmd/dayfly") //nolint:noctx // once for all tests
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", programs, "github.com/dayfly-dev/dayfly/cmd/dayfly", "github.com/dayfly-dev/dayfly/cmd/dayfly-policy") //nolint:noctx // once for all tests
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build dayfly: %w\n%s", err, out)
@@ -414,7 +414,7 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	help := map[string]string{}
-	groups := []string{"workflow", "workspace", "state", "artifact", "secret", "hook", "pool", "project", "token", "repair", "organization", "server", "audit", "schedule", "notification", "delivery", "git-host", "issuer"}
+	groups := []string{"workflow", "policy", "workspace", "state", "artifact", "secret", "hook", "pool", "project", "token", "repair", "organization", "server", "audit", "schedule", "notification", "delivery", "git-host", "issuer"}
 	for _, page := range pages(t) {
 		if page == "CHANGELOG.md" { // of other versions too
 			continue

@@ -61,6 +61,7 @@ var attempts = []attempt{
 	{name: "symlinks", what: "put links where the launcher or the runner writes", try: (*world).symlinks},
 	{name: "hardlink", what: "get a file of root by a hard link in the state directory", try: (*world).hardlink},
 	{name: "tools", what: "replace an engine that was downloaded for all jobs", try: (*world).tools},
+	{name: "poison", what: "poison the cache of providers: change it, or leave links, other contents and files without end for it", try: (*world).poison},
 	{name: "files", what: "write a file of the workspace outside of its source: by its path, or by a link", try: (*world).files},
 	{name: "hooks", what: "run a hook that is not allowed, replace the script of one, hide a failure, reach the runner from one", try: (*world).hooks},
 	{name: "steps", what: "find secrets of another step or keep their files: by names, descriptors, processes", try: (*world).steps},

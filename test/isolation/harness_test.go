@@ -177,6 +177,7 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.EnvForwardAllowlist = []string{forwardedName}
 	s.PrivateDeliveries = []string{listed}
 	s.EngineDownloads = []string{"terraform"}
+	s.ProviderCache, s.ProviderCacheSize = true, 1
 	for _, h := range preapproved {
 		s.PreapprovedHooks = append(s.PreapprovedHooks, h.Digest())
 	}

@@ -240,7 +240,7 @@ var faults = append(settings, []fault{
 
 // Everything names all faults that a schedule may have, as Outcome.Met does: entries, and what traps did.
 func Everything() []string {
-	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, metDirect, "pool is gone", "workspace is gone", metApplied, metByRule, metRejects, metExpired, metStale, metUnasked, metDelivered, metSentTwice, metRefusedBy, metScheduled, metTree, metTreeFail, metTreeEnd, metTreePlan}
+	out := []string{"submit", "cancel", metHeld, metTimers, metRefused, metTakeover, metDirect, "pool is gone", "workspace is gone", metApplied, metByRule, metRejects, metExpired, metStale, metUnasked, metDelivered, metSentTwice, metRefusedBy, metScheduled, metTree, metTreeFail, metTreeEnd, metTreePlan, metFed, metFetched, metLacks}
 	for _, f := range faults {
 		if f.weight > 0 {
 			out = append(out, f.name)

@@ -49,6 +49,8 @@ type boot struct {
 
 	job       api.Spec
 	plan      *bundle // that it leaves, or applies
+	fed       bool    // it has its sensitive inputs
+	conflicts int     // refusals of them
 	engine    bool    // one runs
 	engined   bool    // one has run
 	reporting bool
@@ -259,6 +261,10 @@ func (b *boot) begin(spec api.Spec) {
 		b.fetch(firstRetry)
 		return
 	}
+	if len(spec.Inputs) > 0 && !b.fed {
+		b.takeInput(firstRetry)
+		return
+	}
 	b.preview()
 	r := b.w.roll("engine", b.t.request.Workflow)
 	most := api.Seconds(spec.MaxRuntimeSeconds)
@@ -429,6 +435,9 @@ func (b *boot) conclude(outcome workflow.State, reason workflow.Reason) {
 	b.result = api.Result{Outcome: outcome, Reason: reason, LogEnd: b.lines}
 	if outcome == workflow.Succeeded && b.job.For != "" {
 		b.result.Plan, b.result.Changes = &b.plan.made, &b.plan.changes
+	}
+	if b.produce(); b.gone {
+		return
 	}
 	if b.engined {
 		code := 0

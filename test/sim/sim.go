@@ -122,6 +122,7 @@ func (w *world) build() {
 		w.addWorkspace(name, pool, between(r, 12*time.Minute, 50*time.Minute), 1+r.IntN(3))
 		w.people.workspaces = append(w.people.workspaces, name)
 	}
+	w.feeds(w.roll("inputs"))
 	w.requires(w.roll("approvals"))
 	if big {
 		w.grow(r)

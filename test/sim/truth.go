@@ -73,12 +73,13 @@ type truth struct {
 	books    *books
 	plans    *reviews
 	trees    map[string]*tree
+	left     map[string]string // the last success that may have changed the state, by the workspace's id
 }
 
 func newTruth(w *world) *truth {
 	return &truth{
 		w: w, records: map[string]*record{}, leases: map[attempt]time.Time{}, reported: map[string]bool{},
-		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w), plans: newReviews(), trees: map[string]*tree{},
+		granted: map[attempt]map[string]bool{}, starts: map[string]int{}, active: map[string]int{}, made: map[string]int{}, ends: map[string]time.Time{}, books: newBooks(w), plans: newReviews(), trees: map[string]*tree{}, left: map[string]string{},
 	}
 }
 
@@ -132,6 +133,14 @@ func (t *truth) look(k store.Key, call string) (claimed *record) {
 		t.w.permitted(r)
 	}
 	t.w.moved(old, r, call)
+	switch {
+	case old.State == workflow.Running && r.State == workflow.Succeeded && r.changesState():
+		t.left[r.WorkspaceID] = r.ID
+	case old.State == workflow.Claimed && r.State == workflow.Running:
+		t.w.isFed(r)
+	case old.State == workflow.Claimed && r.Reason == workflow.ReasonInputMissing:
+		t.w.lacks(r)
+	}
 	if old.State == workflow.Pending && r.State == workflow.Claimed {
 		if r.PlanOf != "" {
 			t.w.hasPlan(r)

@@ -44,6 +44,8 @@ type Settings[T any] struct {
 const (
 	SchedulesPrefix     = "schedule/"
 	NotificationsPrefix = "notification/"
+	PolicyGroupsPrefix  = "policygroup/"
+	WaiversPrefix       = "waiver/"
 )
 
 // SettingsKey is where the thing of a kind and a name lies.

@@ -45,7 +45,7 @@ func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
 	for i, s := range in.Rules {
 		r, ok := parseRule(s)
 		if !ok {
-			return refuse(fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces or changes > N with N from 0 to %d; %q is not", mostApprovalChanges, text.Cut(s, 40))
+			return refuse(fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces, policies or changes > N with N from 0 to %d; %q is not", mostApprovalChanges, text.Cut(s, 40))
 		}
 		if !slices.Contains(out.Rules, r.String()) {
 			out.Rules = append(out.Rules, r.String())
@@ -54,16 +54,19 @@ func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
 	return &out, nil
 }
 
+// rulePolicies is the rule for plans that a policy denied without stopping the run, or warned of.
+const rulePolicies = "policies"
+
 // rule says which plans need an approval.
 type rule struct {
-	word string // destroys, replaces or changes
+	word string // destroys, replaces, policies or changes
 	more int    // with changes: the plan changes more than this
 }
 
 // parseRule reads a rule. Spaces do not matter.
 func parseRule(s string) (rule, bool) {
 	switch s = strings.Trim(s, " "); s {
-	case "destroys", "replaces":
+	case "destroys", "replaces", rulePolicies:
 		return rule{word: s}, true
 	}
 	word, number, ok := strings.Cut(s, ">")
@@ -85,15 +88,15 @@ func (r rule) String() string {
 func (r rule) covers(o rule) bool {
 	switch r.word {
 	case "destroys":
-		return o.word != "changes" // what is replaced is destroyed
-	case "replaces":
-		return o.word == "replaces"
+		return o.word == "destroys" || o.word == "replaces" // what is replaced is destroyed
+	case "replaces", rulePolicies:
+		return o.word == r.word
 	}
 	return o.word == "changes" && r.more <= o.more
 }
 
 // wants says what a rule wants a plan approved for, as a clause; "" if it does not.
-func (r rule) wants(c api.Changes, all int) string {
+func (r rule) wants(c api.Changes, all int, policies []api.PolicyResult) string {
 	switch n := max(c.Destroy, c.Replace); {
 	case r.word == "destroys" && n > 0:
 		return "it destroys " + text.Count(n, "resource")
@@ -101,8 +104,24 @@ func (r rule) wants(c api.Changes, all int) string {
 		return "it replaces " + text.Count(c.Replace, "resource")
 	case r.word == "changes" && all > r.more:
 		return fmt.Sprintf("it makes %s, more than %d", text.Count(all, "change"), r.more)
+	case r.word == rulePolicies:
+		return found(policies)
 	}
 	return ""
+}
+
+// found says in a clause what policies found without stopping the run; empty where that is nothing.
+func found(all []api.PolicyResult) string {
+	var said []string
+	for _, r := range all {
+		if !r.Passed() {
+			said = append(said, r.Text())
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return "policies have something to say of it: " + text.Some(said, 5)
 }
 
 // Tightens says whether a level that required before now requires at least as much after: it wants every plan that it
@@ -195,7 +214,7 @@ func wants(kept []string, op workflow.Operation, preview api.Result) string {
 	var why []string
 	for _, s := range kept {
 		r, ok := parseRule(s)
-		because := r.wants(*preview.Changes, all)
+		because := r.wants(*preview.Changes, all, preview.Policies)
 		switch {
 		case !ok: // of a later version
 			because = fmt.Sprintf("this version does not know the rule %q", text.Cut(s, 40))

@@ -188,15 +188,27 @@ func Rejection(r record.Review) string {
 	return ""
 }
 
-// Permit is what a run is checked by when it starts: what changes a workspace's state, and what has inputs.
+// Permit is what a run is checked by when it starts. The first three are about runs that change a workspace's state.
 type Permit struct {
 	Required bool          // approvals, by now
 	Settings string        // digest of the workspace's settings; empty: the workspace was deleted
 	Review   record.Review // of the plan that the run applies
+	Policies bool          // policy groups hold for the run, by now
 	// Of a run with inputs, whether or not it changes the state:
 	Inputs  []api.WorkspaceInput
 	Fed     Fed          // what they are now
 	Planned record.Given // and what the preview was given whose plan the run applies
+}
+
+// needs is what the runner of a run must know. Whether it must know policies is decided by the groups of now.
+func (p Permit) needs(w *record.Workflow) []string {
+	out := slices.DeleteFunc(slices.Clone(w.Needs), func(what string) bool {
+		return what == api.KnowsPolicies && w.Type != workflow.PolicyEvaluation
+	})
+	if p.Policies && !slices.Contains(out, api.KnowsPolicies) {
+		out = append(out, api.KnowsPolicies)
+	}
+	return out
 }
 
 // refusal is why a run may not start; the event is empty if it may.

@@ -109,8 +109,9 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, permit P
 	if !slices.ContainsFunc(w.Tasks, func(t record.Task) bool { return t.Ref == run.Task && !t.Stopped }) {
 		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + text.Cut(run.Task, 100) + " has not been reported as launched yet; ask again", RetryAfter: time.Second}
 	}
-	if i := slices.IndexFunc(w.Needs, func(what string) bool { return !slices.Contains(knows, what) }); i >= 0 {
-		out.Detail = fmt.Sprintf("the runner is of an older version and does not know %q, which this run needs; upgrade the program or the image that runs jobs", w.Needs[i])
+	needs := permit.needs(w)
+	if i := slices.IndexFunc(needs, func(what string) bool { return !slices.Contains(knows, what) }); i >= 0 {
+		out.Detail = fmt.Sprintf("the runner is of an older version and does not know %q, which this run needs; upgrade the program or the image that runs jobs", needs[i])
 		out.noteTask("runner_too_old", out.Detail, run.Task)
 		out.Proven = true
 		return out, out.next(w, workflow.OnRunnerTooOld)
@@ -188,7 +189,36 @@ func CheckResult(in api.Result) error {
 		}
 	}
 	if in.Changes != nil {
-		return checkChanges(*in.Changes)
+		if err := checkChanges(*in.Changes); err != nil {
+			return err
+		}
+	}
+	return checkPolicies(in.Policies)
+}
+
+// checkPolicies refuses what no policies could have said, and more of it than can be kept.
+func checkPolicies(all []api.PolicyResult) error {
+	const groups, findings, short, long = 50, 500, 255, 1000
+	if len(all) > groups {
+		return workflow.Refuse(workflow.ErrTooLarge, "policies", "a run is held to at most %d policy groups", groups)
+	}
+	for _, r := range all {
+		if !slices.Contains([]string{api.PolicyAdvisory, api.PolicyMandatory, api.PolicyWaivable}, r.Enforcement) || min(r.Rules, r.Denied, r.Warned, r.Waived) < 0 {
+			return workflow.Refuse(workflow.ErrInvalid, "policies", "the result of policy group %q has no enforcement, or a negative count", text.Cut(r.Group, 64))
+		}
+		bad := len(r.Findings) > findings || len(r.Waivers) > findings || len(r.Group) > short || len(r.Error) > long
+		for _, f := range r.Findings {
+			if !slices.Contains([]string{api.FindingDenied, api.FindingWarned, api.FindingWaived}, f.Outcome) {
+				return workflow.Refuse(workflow.ErrInvalid, "policies", "the outcome of a finding is denied, warned or waived, not %q", text.Cut(f.Outcome, 40))
+			}
+			bad = bad || max(len(f.Rule), len(f.Waiver)) > short || max(len(f.Address), len(f.Message)) > long
+		}
+		for _, w := range r.Waivers {
+			bad = bad || max(len(w.Name), len(w.Rule), len(w.GivenBy)) > short || max(len(w.Address), len(w.Reason)) > long
+		}
+		if bad {
+			return workflow.Refuse(workflow.ErrTooLarge, "policies", "the result of a policy group has at most %d findings and waivers, and %d bytes in a text", findings, long)
+		}
 	}
 	return nil
 }

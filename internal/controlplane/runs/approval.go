@@ -261,6 +261,9 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	}
 	spec.Workflow, spec.Operation, spec.For, spec.Plan = next.ID, review.For, "", &review.Plan
 	spec.Role, spec.Secrets, spec.Modules, spec.PullRequest = roleOf(next, ws), secretsOf(next, ws.W), modulesOf(next, ws.W), untrusted(next)
+	if spec.Policies, err = heldTo(ctx, c, next, ws); err != nil {
+		return nil, err
+	}
 	next.Needs = spec.Needs()
 	c.Keep(next)
 	queue, err := c.Queue(ctx, ws.ID)

@@ -111,6 +111,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 			w.Changes = in.Slim().Changes
 		}
 		c.Create(k, shown(in.Result))
+		tellPolicies(c, w, in.Result)
 		if in.State != nil {
 			if err := remember(ctx, c, w, *in.State); err != nil {
 				return err
@@ -163,8 +164,8 @@ func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found a
 	return nil
 }
 
-// spec reads a frozen spec, what the run was given by other workspaces, and what is known of the state by now. frozen, if
-// it is not nil, was read already.
+// spec reads a frozen spec, what the run was given by other workspaces, which policies held at the start of the attempt,
+// and what is known of the state by now. frozen, if it is not nil, was read already.
 func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) (api.Spec, error) {
 	k, state, given, graph := record.SpecKey(w.ID), record.StateKey(w.Org, w.WorkspaceID), record.GivenKey(w.ID, w.Attempt), record.GraphKey(w.Org)
 	keys := []store.Key{state}
@@ -176,6 +177,10 @@ func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) 
 	}
 	if w.ChangesState() {
 		keys = append(keys, graph)
+	}
+	held := record.HeldToKey(w.ID, w.Attempt)
+	if policed(w) {
+		keys = append(keys, held)
 	}
 	r, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
@@ -196,6 +201,11 @@ func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) 
 		return api.Spec{}, err
 	}
 	spec.Attempt, spec.LogQuota = w.Attempt, p.cfg.LogQuota
+	to, _, err := ledger.Get[record.HeldTo](r, held)
+	if err != nil {
+		return api.Spec{}, err
+	}
+	spec.Policies = to.Policies
 	if known, ok, err := ledger.Get[api.StateFound](r, state); err != nil {
 		return api.Spec{}, err
 	} else if ok {

@@ -66,7 +66,7 @@ func arnOf(w *record.Workflow, ws api.Workspace) string {
 	switch {
 	case untrusted(w):
 		return ws.PreviewRole
-	case w.Type == workflow.InsightsScan, w.Op == workflow.Preview:
+	case w.Type == workflow.InsightsScan, w.Type == workflow.PolicyEvaluation, w.Op == workflow.Preview:
 		return cmp.Or(ws.PreviewRole, ws.Role)
 	}
 	return ws.Role
@@ -116,12 +116,18 @@ func machineRefs(spec api.Spec) []string {
 	for _, s := range spec.Secrets {
 		add(s.Ref)
 	}
-	if git := spec.Source.Git; git != nil {
-		add(git.TokenRef)
-		add(git.SSHKeyRef)
+	sources := []api.Source{spec.Source}
+	for _, p := range spec.Policies {
+		sources = append(sources, p.Source)
 	}
-	if archive := spec.Source.Archive; archive != nil {
-		add(archive.TokenRef)
+	for _, src := range sources {
+		if git := src.Git; git != nil {
+			add(git.TokenRef)
+			add(git.SSHKeyRef)
+		}
+		if archive := src.Archive; archive != nil {
+			add(archive.TokenRef)
+		}
 	}
 	for _, m := range spec.Modules {
 		add(m.TokenRef)

@@ -114,10 +114,15 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 			spec = nil // the runner asks for it, and is told what is wrong
 		}
 		var may rules.Permit
+		var held []api.Policy
 		if s == rules.MayStart {
 			if may, err = permit(ctx, c, w, *frozen); err != nil {
 				return err
 			}
+			if held, err = holding(ctx, c, w); err != nil {
+				return err
+			}
+			may.Policies = len(held) > 0
 		}
 		granted, err := rules.Start(w, s, run, in.Knows, may, now)
 		if err != nil {
@@ -131,6 +136,9 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		case workflow.Running:
 			c.Put(record.BeatKey(w.ID), rules.Sign(now, ""))
 			c.Put(chunked, record.ChunkedLog)
+			if len(held) > 0 {
+				c.Create(record.HeldToKey(w.ID, run.Attempt), record.HeldTo{Policies: held})
+			}
 			c.Put(record.AttemptKey(w.ID, run.Attempt), record.Attempt{Hash: record.Hash(token), Task: run.Task, Boot: run.Boot, Used: may.Fed.Digest})
 			if len(frozen.Inputs) > 0 {
 				c.Create(record.GivenKey(w.ID, run.Attempt), record.Given{Variables: may.Fed.Variables, Sensitive: may.Fed.Sensitive})

@@ -202,6 +202,9 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
 	lane := record.QueueKey(ws.ID)
 	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, ""), record.ApprovalKey(who.Organization, cmp.Or(ws.W.Project, record.GlobalProject))}
+	if workflow.Policed(in.Type, in.Operation) {
+		next = append(next, record.PoliciesKey(who.Organization))
+	}
 	if api.EngineOf(ws.W.Engine).OwnState == "" {
 		next = append(next, record.StateKey(who.Organization, ws.ID))
 	}
@@ -254,6 +257,9 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	spec := specOf(w, ws, in)
 	if err := mayTake(w, spec.Inputs); err != nil {
+		return nil, pool, err
+	}
+	if spec.Policies, err = heldTo(ctx, c, w, ws); err != nil {
 		return nil, pool, err
 	}
 	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {

@@ -22,18 +22,16 @@ func checkSubmit(in *api.Submit) error {
 		in.Type = workflow.Deployment
 	}
 	switch in.Type {
-	case workflow.PolicyEvaluation:
-		return workflow.Refuse(workflow.ErrUnsupported, "type", "this version does not run policy evaluations yet")
 	case workflow.Deployment:
 		if !slices.Contains(workflow.Operations(), in.Operation) {
 			return workflow.Refuse(workflow.ErrInvalid, "operation", "a deployment needs an operation: preview, update, refresh, destroy, state_list, state_unlock, state_pull or state_push")
 		}
-	case workflow.InsightsScan:
+	case workflow.InsightsScan, workflow.PolicyEvaluation:
 		if in.Operation != "" {
 			return workflow.Refuse(workflow.ErrInvalid, "operation", "only a deployment has an operation")
 		}
 	default:
-		return workflow.Refuse(workflow.ErrInvalid, "type", "the type is deployment or insights_scan, not %q", text.Cut(string(in.Type), 40))
+		return workflow.Refuse(workflow.ErrInvalid, "type", "the type is deployment, insights_scan or policy_evaluation, not %q", text.Cut(string(in.Type), 40))
 	}
 	if in.Priority != nil && (*in.Priority < -100 || *in.Priority > 100) {
 		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
@@ -111,6 +109,8 @@ func runnable(ws api.Workspace, in api.Submit) error {
 		return workflow.Refuse(workflow.ErrInvalid, field, "workspace %s has engine %s: %s", ws.Name, ws.Engine, engine.OwnState)
 	}
 	switch {
+	case in.Type == workflow.PolicyEvaluation && !engine.Evaluates:
+		return workflow.Refuse(workflow.ErrInvalid, "type", "workspace %s has engine %s, whose state policies cannot read: only those of terraform and tofu can be evaluated", ws.Name, ws.Engine)
 	case engine.OwnState != "" && in.TakeOver:
 		return own("take_over")
 	case engine.OwnState != "" && in.BeginAnew:

@@ -54,8 +54,9 @@ func (p *Calls) schedules() kind[api.Schedule] {
 			}
 			return strings.TrimSpace(fmt.Sprintf("%s %s at %s %s", s.Type, s.Operation, s.Cron, s.TimeZone)) + paused
 		},
-		gone: func(c *ledger.Change, org string, rec schedule) {
+		gone: func(_ context.Context, c *ledger.Change, org string, rec schedule) error {
 			c.Create(record.GoneScheduleKey(org, rec.ID), record.Name{ID: rec.ID})
+			return nil
 		},
 	}
 }
@@ -102,12 +103,12 @@ func settleSchedule(ctx context.Context, c *ledger.Change, org string, in api.Sc
 	if in.Type == "" {
 		in.Type = workflow.InsightsScan
 	}
-	switch scan := in.Type == workflow.InsightsScan; {
-	case !scan && in.Type != workflow.Deployment:
-		return in, invalid("type", "the type is deployment or insights_scan, not %q", text.Cut(string(in.Type), 40))
-	case scan && in.Operation != "":
+	switch deployment := in.Type == workflow.Deployment; {
+	case !slices.Contains(workflow.Types(), in.Type):
+		return in, invalid("type", "the type is deployment, insights_scan or policy_evaluation, not %q", text.Cut(string(in.Type), 40))
+	case !deployment && in.Operation != "":
 		return in, invalid("operation", "only a deployment has an operation")
-	case !scan && !slices.Contains(planned, in.Operation):
+	case deployment && !slices.Contains(planned, in.Operation):
 		return in, invalid("operation", "a deployment by a schedule needs an operation: preview, update, refresh or destroy")
 	}
 	old, exists, err := ledger.Load[schedule](ctx, c, record.SettingsKey(org, record.SchedulesPrefix, in.Name))
@@ -121,17 +122,22 @@ func settleSchedule(ctx context.Context, c *ledger.Change, org string, in api.Sc
 	if exists && old.V.IsPaused && !in.IsPaused {
 		in.ResumedAt = &c.Now
 	}
-	return named(ctx, c, org, in, old.V)
+	if len(in.Workspaces)+len(in.Projects) == 0 {
+		return in, invalid("workspaces", "a schedule names workspaces, projects, or both")
+	}
+	in.Workspaces, in.Projects, err = named(ctx, c, org, "schedule", names{in.Workspaces, in.Projects}, names{old.V.Workspaces, old.V.Projects})
+	return in, err
 }
 
 // planned are the operations of a schedule.
 var planned = []workflow.Operation{workflow.Preview, workflow.Update, workflow.Refresh, workflow.Destroy}
 
-// named checks the names of workspaces and projects. Those that a schedule has already may be of what was deleted since.
-func named(ctx context.Context, c *ledger.Change, org string, in, old api.Schedule) (api.Schedule, error) {
-	if len(in.Workspaces)+len(in.Projects) == 0 {
-		return in, invalid("workspaces", "a schedule names workspaces, projects, or both")
-	}
+// names are the workspaces and projects that a thing is for.
+type names struct{ workspaces, projects []string }
+
+// named checks names of workspaces and projects, and puts them in order. Those that a thing has already may be of what
+// was deleted since.
+func named(ctx context.Context, c *ledger.Change, org, noun string, in, old names) (workspaces, projects []string, err error) {
 	for _, list := range []struct {
 		field, what string
 		most        int
@@ -139,32 +145,32 @@ func named(ctx context.Context, c *ledger.Change, org string, in, old api.Schedu
 		names       *[]string
 		before      []string
 	}{
-		{"workspaces", "workspace", mostWorkspaces, record.WorkspaceKey, &in.Workspaces, old.Workspaces},
-		{"projects", "project", mostProjects, record.ProjectKey, &in.Projects, old.Projects},
+		{"workspaces", "workspace", mostWorkspaces, record.WorkspaceKey, &in.workspaces, old.workspaces},
+		{"projects", "project", mostProjects, record.ProjectKey, &in.projects, old.projects},
 	} {
 		*list.names = sorted(*list.names)
 		if len(*list.names) > list.most {
-			return in, invalid(list.field, "a schedule names at most %s", text.Count(list.most, list.what))
+			return nil, nil, invalid(list.field, "a %s names at most %s", noun, text.Count(list.most, list.what))
 		}
 		var keys []store.Key
 		for _, name := range *list.names {
 			if workflow.CheckWorkspaceName(name) != nil {
-				return in, invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
+				return nil, nil, invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
 			}
 			if !slices.Contains(list.before, name) && (list.what == "workspace" || name != record.GlobalProject) {
 				keys = append(keys, list.key(org, name))
 			}
 		}
 		if err := c.Load(ctx, keys...); err != nil {
-			return in, err
+			return nil, nil, err
 		}
 		for _, k := range keys {
 			if c.Version(k) == store.Absent {
-				return in, invalid(list.field, "there is no %s %s: make it first, or correct the name", list.what, strings.TrimPrefix(k.Sort, list.what+"/"))
+				return nil, nil, invalid(list.field, "there is no %s %s: make it first, or correct the name", list.what, strings.TrimPrefix(k.Sort, list.what+"/"))
 			}
 		}
 	}
-	return in, nil
+	return in.workspaces, in.projects, nil
 }
 
 // spreadOf is over how long the runs of a schedule are spread whose times are some time apart.

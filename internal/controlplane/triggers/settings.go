@@ -29,8 +29,10 @@ type kind[T any] struct {
 	view func(record.Settings[T], int64) T
 	// brief says in the audit trail what it is.
 	brief func(T) string
-	// gone adds to the change that deletes a thing what is left to do after it; nil: nothing is.
-	gone func(c *ledger.Change, org string, rec record.Settings[T])
+	// kept adds to the change that creates or changes a thing what else that changes; nil: nothing.
+	kept func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[T]) error
+	// gone adds to the change that deletes a thing what is left to do after it, or refuses that; nil: nothing is.
+	gone func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[T]) error
 }
 
 var errUnchanged = errors.New("nothing to change")
@@ -84,6 +86,11 @@ func put[T any](ctx context.Context, p *Calls, k kind[T], who identity.Principal
 			outcome, rec.Created = api.OutcomeCreated, c.Now
 		}
 		c.Put(key, rec)
+		if k.kept != nil {
+			if err := k.kept(ctx, c, who.Organization, rec); err != nil {
+				return err
+			}
+		}
 		identity.Audit(c, who, action, name, "done", string(outcome)+", "+k.brief(settled))
 		out = k.view(rec, c.Version(key)+1)
 		return nil
@@ -137,7 +144,9 @@ func remove[T any](ctx context.Context, p *Calls, k kind[T], who identity.Princi
 		}
 		c.Remove(record.SettingsKey(who.Organization, k.prefix, name))
 		if k.gone != nil {
-			k.gone(c, who.Organization, rec)
+			if err := k.gone(ctx, c, who.Organization, rec); err != nil {
+				return err
+			}
 		}
 		identity.Audit(c, who, k.noun+".delete", name, "done", k.brief(rec.V))
 		return nil

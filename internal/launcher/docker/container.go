@@ -22,6 +22,8 @@ const (
 	relayTarget  = "/run/dayfly"
 	toolsTarget  = "/dayfly/tools"
 
+	providersTarget = "/dayfly/providers"
+
 	// givenName is the copy of a directory source in the work directory. The runner removes it.
 	givenName = "given"
 )
@@ -99,6 +101,9 @@ func (c *Config) spec(p plan) createRequest {
 	if c.downloads() {
 		mounts = append(mounts, bind(c.ToolsDir, toolsTarget, true))
 	}
+	if c.ProvidersDir != "" {
+		mounts = append(mounts, bind(c.ProvidersDir, providersTarget, true))
+	}
 	if dir := relayDir(p.request.Relay); dir != "" {
 		mounts = append(mounts, bind(dir, relayTarget, true))
 	}
@@ -164,6 +169,9 @@ func (c *Config) environ(p plan) []string {
 	}
 	if c.downloads() {
 		given.ToolsDir = toolsTarget
+	}
+	if c.ProvidersDir != "" {
+		given.ProvidersDir = providersTarget
 	}
 	if p.request.SourceDirectory != "" {
 		given.SourceDir, given.SourcePath = sourceTarget, p.request.SourcePath

@@ -261,7 +261,7 @@ func recordOf(info containerInfo, engineID string) (record, error) {
 // finish records the end of a task, then cleans up.
 func (l *Launcher) finish(ctx context.Context, t *entry, rec record) error {
 	if err := l.Keep(rec.Ref, l.WorkDir(rec.Ref)); err != nil {
-		l.Log.Error("log of task not kept", "task", rec.Ref, "err", err)
+		l.Log.Error("log or providers of task not kept", "task", rec.Ref, "err", err)
 	}
 	rec.StoppedAt = l.Now().UTC()
 	rec.Since = rec.StoppedAt

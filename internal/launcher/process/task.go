@@ -267,7 +267,7 @@ func (l *Launcher) finish(rec record) bool {
 		}
 	}
 	if err := l.Keep(rec.Ref, l.WorkDir(rec.Ref)); err != nil {
-		l.Log.Error("log of task not kept", "task", rec.Ref, "err", err)
+		l.Log.Error("log or providers of task not kept", "task", rec.Ref, "err", err)
 	}
 	if err := l.RemoveWork(rec.Ref); err != nil {
 		// The next start of the launcher tries again.

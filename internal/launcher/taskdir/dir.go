@@ -143,6 +143,16 @@ func (d *Dir[E]) Unlock() error {
 	return nil
 }
 
+// Keep moves what a task left for others out of its directory: its log and its providers. No process of the task may be
+// left.
+func (d *Dir[E]) Keep(ref, workDir string) error {
+	err := d.SpoolDir.Keep(ref, workDir)
+	if d.Providers != nil {
+		err = errors.Join(err, d.Providers.Take(ref, workDir))
+	}
+	return err
+}
+
 // WorkDir is the own directory of a task.
 func (d *Dir[E]) WorkDir(ref string) string { return filepath.Join(d.Machine.Dir, ref) }
 

@@ -32,27 +32,36 @@ func (a *approved) plans() bool {
 	return ok
 }
 
-// show reads what is in a plan file. The engine reads a copy of the bytes that count, in a file of a new name.
+// show reads what is in a plan file.
 func (t *terraform) show(ctx context.Context, step string, plan []byte) (summary, error) {
-	dir := newName("show-", "")
-	name := dir + "/plan.tfplan"
-	if err := errors.Join(t.h.Still(ctx), t.temp.mkdir(dir), t.temp.write(name, plan)); err != nil {
-		return summary{}, runnerError(fmt.Errorf("write the plan file: %w", err))
-	}
-	raw, err := t.quiet(ctx, step, showArgs(t.bin.path, t.temp.join(name)), nil, maxPlanJSON)
+	raw, err := t.showCopy(ctx, step, plan)
 	if errors.Is(err, errTooLong) {
 		return summary{}, stepFailed(step, fmt.Errorf("the plan has more than %d MiB of JSON, which is too large to be approved", maxPlanJSON>>20))
 	}
 	if err != nil {
 		return summary{}, err
 	}
+	return t.told(step, raw)
+}
+
+// showCopy returns a plan as JSON. The engine reads a copy of the bytes that count, in a file of a new name.
+func (t *terraform) showCopy(ctx context.Context, step string, plan []byte) ([]byte, error) {
+	dir := newName("show-", "")
+	name := dir + "/plan.tfplan"
+	if err := errors.Join(t.h.Still(ctx), t.temp.mkdir(dir), t.temp.write(name, plan)); err != nil {
+		return nil, runnerError(fmt.Errorf("write the plan file: %w", err))
+	}
+	raw, err := t.quiet(ctx, step, showArgs(t.bin.path, t.temp.join(name)), nil, maxPlanJSON)
+	if err != nil {
+		return nil, err
+	}
 	if err := t.h.Still(ctx); err != nil {
-		return summary{}, runnerError(err)
+		return nil, runnerError(err)
 	}
 	if left, err := t.temp.read(name, maxPlanFile); err != nil || !bytes.Equal(left, plan) {
-		return summary{}, stepFailed(step, errors.New("the plan file was changed while the engine showed it: a provider or a program of the code has done that"))
+		return nil, stepFailed(step, errors.New("the plan file was changed while the engine showed it: a provider or a program of the code has done that"))
 	}
-	return t.told(step, raw)
+	return raw, nil
 }
 
 // leavePlan keeps the plan that was made, for the run that applies it once it is approved. Nothing of the job runs any
@@ -111,7 +120,7 @@ func (t *terraform) take(ctx context.Context) error {
 	if err != nil {
 		return planStale("its bundle cannot be used: " + err.Error())
 	}
-	t.approved = &approved{m, entries}
+	t.approved, t.pinned = &approved{m, entries}, entries[entryPlan]
 	now := t.now()
 	now.State, now.Summary = m.State, ref.Summary // the state is not known yet
 	if what := stale(m, now); what != "" {
@@ -164,14 +173,14 @@ func (t *terraform) check(ctx context.Context) (string, error) {
 	return s.text(t.mode), nil
 }
 
-// placePlan writes the approved plan anew, under a name that nothing of the job can know, right before it is applied.
+// placePlan writes the plan that was approved, or that policies have seen, anew, under a name that nothing of the job can know, right before it is applied.
 func (t *terraform) placePlan(ctx context.Context) error {
 	if err := t.h.Still(ctx); err != nil {
 		return runnerError(err)
 	}
 	name := newName("plan-", ".tfplan")
 	t.planFile = t.temp.join(name)
-	if err := t.temp.write(name, t.approved.entries[entryPlan]); err != nil {
+	if err := t.temp.write(name, t.pinned); err != nil {
 		return runnerError(fmt.Errorf("write the plan file: %w", err))
 	}
 	return nil

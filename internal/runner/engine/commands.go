@@ -23,6 +23,7 @@ type mode struct {
 	apply       bool // then do what was planned
 	push        bool // plan nothing, but give the workspace another state
 	scan        bool // count what is in the state
+	evaluate    bool // plan nothing, but let policies read the state
 }
 
 func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
@@ -45,6 +46,7 @@ func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 			return mode{push: true, apply: true}, true
 		}
 	case workflow.PolicyEvaluation:
+		return mode{evaluate: true}, true
 	}
 	return mode{}, false
 }

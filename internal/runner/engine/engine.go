@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/hashicorp/go-version"
 
@@ -42,6 +43,22 @@ type Host interface {
 	// Input writes the artifact that the run is to use. Its error is set unless it was the whole of it, with the digest
 	// that the spec names.
 	Input(ctx context.Context, to io.Writer) error
+	// Policies holds what a run is about to do, or has found, to the policy groups of its spec, in a step of its own. What
+	// they say is returned also with an error, which says that the run must not go on. Without groups it does nothing.
+	Policies(ctx context.Context, on Policed) ([]api.PolicyResult, error)
+}
+
+// Policed is what policies are evaluated over.
+type Policed struct {
+	Inputs  []PolicyInput
+	Missing string // why there is no input, or not all of it, as a sentence; empty: there is all
+	Tells   bool   // the run goes on where there is no input: it changes nothing
+}
+
+// PolicyInput is a plan or a state, in the engine's own JSON.
+type PolicyInput struct {
+	Unit string // path of the unit that it is of; empty: of the whole root module
+	JSON []byte
 }
 
 // Command is one child process.
@@ -75,21 +92,32 @@ type Job struct {
 	EnginePath    []string                 // directories in which binaries are looked for before PATH
 	Path          string                   // PATH in which they are looked for next; empty means the runner's own
 	Tools         *toolcache.Cache         // where a version comes from that none of them has; nil: nowhere
+	Providers     string                   // cache of providers, which is only read; empty: none
 	Search        *Search                  // begun with Look for this job; nil: Run searches itself
 	ReadOnlyState bool                     // read the state without its lock and change nothing
 	Owner         *Owner                   // who must be able to read the files written here; nil: the runner's user
+
+	// Mirror is the https address of a network mirror of providers; empty: none. Mirrored says whether it has a version of
+	// one.
+	Mirror   string
+	Mirrored func(ctx context.Context, source, version string) bool
+
+	// Leave takes, for the cache of providers, a directory of packages that the engine has installed, empty if it installed
+	// none that is not there, and the hashes of those that it had from the cache. It is set where Providers is.
+	Leave func(packages string, used []string)
 }
 
 // Outcome is the result of a run that succeeded, and of one that failed what is known all the same.
 type Outcome struct {
 	Changes   *api.Changes // of a run that failed: what it did nevertheless
 	Outputs   []api.Output
-	Left      *api.OutputsLeft // with the values of sensitive outputs, if the spec wants them left
-	Lock      *api.Lock       // a state lock that is still held
-	State     *api.StateFound // where the state is, and which; also of a run that failed
-	Plan      *api.PlanMade   // that a preview left to be approved
-	Inventory *api.Inventory  // of a scan
-	Truncated bool            // outputs or resources were left out
+	Left      *api.OutputsLeft   // with the values of sensitive outputs, if the spec wants them left
+	Lock      *api.Lock          // a state lock that is still held
+	State     *api.StateFound    // where the state is, and which; also of a run that failed
+	Plan      *api.PlanMade      // that a preview left to be approved
+	Inventory *api.Inventory     // of a scan
+	Policies  []api.PolicyResult // also of a run that failed
+	Truncated bool               // outputs or resources were left out
 }
 
 // Failure is why an engine's run did not succeed, in the closed list of reasons and in a sentence.
@@ -141,7 +169,27 @@ func Run(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if !is.Runs(j.Spec.Type, j.Spec.Operation) || !is.Plans && (j.Spec.For != "" || j.Spec.Plan != nil) {
 		return Outcome{}, unsupported(j.Spec)
 	}
-	return e.run(ctx, h, j)
+	if len(j.Spec.Policies) == 0 || slices.Contains(reads(), j.Spec.Engine) || !workflow.Policed(j.Spec.Type, j.Spec.Operation) {
+		return e.run(ctx, h, j)
+	}
+	found, err := h.Policies(ctx, noPlan(j.Spec))
+	var out Outcome
+	if err == nil {
+		out, err = e.run(ctx, h, j)
+	}
+	out.Policies = found
+	return out, err
+}
+
+// reads are the engines whose plans policies can read.
+func reads() []string { return []string{api.EngineTerraform, api.EngineTofu, api.EngineTerragrunt} }
+
+// noPlan is what policies are evaluated over with the other engines: nothing. A preview says so and goes on.
+func noPlan(s api.Spec) Policed {
+	return Policed{
+		Missing: fmt.Sprintf("engine %s has no plan that policies can read", s.Engine),
+		Tells:   !workflow.ChangesState(s.Type, s.Operation),
+	}
 }
 
 func unsupported(s api.Spec) error {

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 
+	"github.com/hashicorp/go-version"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -120,6 +122,14 @@ var (
 	PulumiError   = pulumiError
 	ParseVersion  = versionOfJSON
 )
+
+// ReadLockFile returns the providers of a dependency lock file.
+func ReadLockFile(src []byte) any { return readLockFile(src) }
+
+// UnsafeVersion says why a version of an engine gets nothing from the cache of providers.
+func UnsafeVersion(engine, v string) string {
+	return unsafeVersion(engine, version.Must(version.NewVersion(v)))
+}
 
 // Programs says of each engine that can be run whether a program is asked for its version.
 func Programs() map[string]bool {

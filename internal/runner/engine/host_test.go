@@ -46,6 +46,9 @@ type host struct {
 	keepErr error
 	input   []byte // of Input
 
+	policed  []engine.Policed // what policies were asked about
+	policies func(on engine.Policed) ([]api.PolicyResult, error)
+
 	onExec func(c engine.Command) // called before each command
 	onLine func(text string)      // called with each piece of the log, without colours
 }
@@ -246,4 +249,13 @@ func (h *host) Input(_ context.Context, to io.Writer) error {
 	}
 	_, err := to.Write(h.input)
 	return err
+}
+
+// Policies implements Host.
+func (h *host) Policies(_ context.Context, on engine.Policed) ([]api.PolicyResult, error) {
+	h.policed = append(h.policed, on)
+	if h.policies == nil {
+		return nil, nil
+	}
+	return h.policies(on)
 }

@@ -47,7 +47,7 @@ func (t *terraform) settle(ctx context.Context) error {
 	if t.doc, err = t.document(ctx); err != nil {
 		return err
 	}
-	if !workflow.Plans(t.j.Spec.Type, t.op) {
+	if !workflow.Plans(t.j.Spec.Type, t.op) && !t.mode.evaluate {
 		return nil // nothing is planned on the state
 	}
 	if t.doc != nil || !t.j.Spec.TakeOver { // else it is to be compared once it is taken over
@@ -246,8 +246,12 @@ func (t *terraform) initialise(ctx context.Context) error {
 	if t.code.cloud && t.place.kind == api.StateSource && t.workspace != defaultWorkspace {
 		env = nil // there, init chooses among several
 	}
+	shared, err := t.shareProviders(ctx)
+	if err != nil {
+		return runnerError(fmt.Errorf("use the cache of providers: %w", err))
+	}
 	args := append(initArgs(t.bin.path, t.backendFile, t.approved.plans()), t.flags(stepInit)...)
-	_, err := t.runWith(ctx, stepInit, args, env)
+	_, err = t.runWith(ctx, stepInit, args, append(env, shared...))
 	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
 		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
 			f.Detail = text.Middle(f.Detail, maxDetail-len(hint)) + hint

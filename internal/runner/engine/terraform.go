@@ -50,7 +50,11 @@ type terraform struct {
 	taken     string         // the place that it was taken over from
 	keeps     bool           // what was found is reported for the next run
 
+	providers providers // from the cache
+
 	approved *approved // the plan to apply; nil: the run makes its own
+	pinned   []byte    // the plan file that policies have seen, or that was approved: it alone is applied; nil: any
+	shown    Policed   // what policies read of the plan
 
 	locking bool // a call that takes the state's lock has begun and did not end well
 	out     Outcome
@@ -77,7 +81,9 @@ func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	err = t.steps(ctx)
 	t.out.State = t.found()
 	if err != nil {
-		return Outcome{State: t.out.State}, t.failure(ctx, err)
+		out := denied(j.Spec, t.out, err)
+		out.State = t.out.State
+		return out, t.failure(ctx, err)
 	}
 	return t.out, nil
 }
@@ -148,7 +154,10 @@ func (t *terraform) steps(ctx context.Context) error {
 			return text, err
 		})
 	}
-	if err != nil {
+	if err == nil {
+		err = t.police(ctx)
+	}
+	if err != nil || t.mode.evaluate {
 		return err
 	}
 	switch t.op { //nolint:exhaustive // all others plan
@@ -193,7 +202,7 @@ func (t *terraform) init(ctx context.Context) (text string, err error) {
 	if err := t.settle(ctx); err != nil {
 		return "", err
 	}
-	text = fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, t.settings.Type)
+	text = fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, t.settings.Type) + t.leaveProviders()
 	if t.taken != "" && !t.readOnly {
 		text += fmt.Sprintf("; took over %s as %s", t.taken, t.doc)
 	}
@@ -243,10 +252,11 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 		s, err = t.leavePlan(ctx, code == 0)
 	} else {
 		var raw []byte
-		raw, err = t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), nil, maxPlanJSON)
+		raw, err = t.showPlan(ctx)
 		if errors.Is(err, errTooLong) && !t.mode.refreshOnly {
 			t.h.Logf("the plan has more than %d MiB of JSON: it is applied as it is, but not summarised", maxPlanJSON>>20)
 			t.out.Truncated = true
+			t.shown.Missing = fmt.Sprintf("the plan has more than %d MiB of JSON, which is too large for policies", maxPlanJSON>>20)
 			return "too large to be summarised", code == 0, nil
 		}
 		if err == nil {
@@ -266,19 +276,22 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	return text, code == 0, nil
 }
 
-// told reads what the engine says of a plan, and makes it the run's.
+// told reads what the engine says of a plan, and makes it the run's. Policies read the same bytes.
 func (t *terraform) told(step string, raw []byte) (summary, error) {
 	s, err := readPlan(raw, t.mode)
 	if err != nil {
 		return s, stepFailed(step, err)
 	}
 	t.h.Mask(s.secrets...)
+	if len(t.j.Spec.Policies) > 0 {
+		t.shown.Inputs = []PolicyInput{{JSON: raw}}
+	}
 	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
 	return s, nil
 }
 
 func (t *terraform) apply(ctx context.Context) (string, error) {
-	if t.approved != nil {
+	if t.pinned != nil {
 		if err := t.placePlan(ctx); err != nil {
 			return "", err
 		}

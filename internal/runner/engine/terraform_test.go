@@ -628,8 +628,8 @@ func TestRun_ScanFindsDrift(t *testing.T) {
 	}
 }
 
-func TestRun_PolicyEvaluationIsRefusedByName(t *testing.T) {
-	for _, name := range []string{api.EngineTerraform, api.EngineCommand} {
+func TestRun_PolicyEvaluationIsRefusedWhereNoPolicyCanReadTheState(t *testing.T) {
+	for _, name := range []string{api.EngineTerragrunt, api.EnginePulumi, api.EngineCommand} {
 		j := job(t, name, workflow.Update, nil)
 		j.Spec.Type, j.Spec.Operation = workflow.PolicyEvaluation, ""
 		_, err := engine.Run(t.Context(), newHost(), j)

@@ -62,6 +62,7 @@ type terragrunt struct {
 	nothing bool               // applying would do nothing
 	plans   map[string]summary // by the path of their units
 	units   []string           // that have outputs
+	shown   Policed            // what policies read of the plans
 	done    *api.Changes       // what was applied
 	out     Outcome
 }
@@ -75,13 +76,20 @@ func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
 			Detail: api.EngineOf(j.Spec.Engine).OwnState + "; set the workspace's state to kind source",
 		}
 	}
+	if j.Providers != "" {
+		h.Logf("the cache of providers is not used with terragrunt: each of its units has a lock file of its own")
+	}
 	err := g.prepare()
 	defer closeAll(g.temp, g.root)
 	if err == nil {
 		err = g.steps(ctx)
 	}
 	if err != nil {
-		return Outcome{Changes: g.done, Truncated: g.done != nil && g.out.Truncated}, asFailure(ctx, err)
+		out := denied(j.Spec, g.out, err)
+		if g.done != nil {
+			out.Changes, out.Truncated = g.done, g.out.Truncated
+		}
+		return out, asFailure(ctx, err)
 	}
 	return g.out, nil
 }
@@ -122,10 +130,13 @@ func (g *terragrunt) steps(ctx context.Context) error {
 	if err := g.h.Step(ctx, stepInit, g.init); err != nil {
 		return err
 	}
-	if err := g.h.Step(ctx, stepPlan, g.plan); err != nil || !g.mode.apply {
+	err := g.h.Step(ctx, stepPlan, g.plan)
+	if err == nil {
+		err = g.police(ctx)
+	}
+	if err != nil || !g.mode.apply {
 		return err
 	}
-	var err error
 	if g.nothing {
 		err = g.h.Skip(ctx, stepApply, "no changes")
 	} else {
@@ -222,6 +233,11 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(g.j.Spec.Policies) > 0 {
+		if err := g.h.Still(ctx); err != nil {
+			return "", runnerError(err)
+		}
+	}
 	if err := g.readPlans(dir); err != nil {
 		return "", err
 	}
@@ -247,6 +263,7 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	}
 	said := fmt.Sprintf("%s, in %s", all.text(g.mode), text.Count(len(g.plans), "unit"))
 	if ended.failed() {
+		g.unplanned(ended)
 		said += "; the others need outputs of units that were never applied"
 	}
 	return said, nil
@@ -272,6 +289,7 @@ func (g *terragrunt) readPlans(dir string) error {
 		}
 		g.h.Mask(s.secrets...)
 		g.plans[unit] = s
+		g.policed(unit, raw)
 		return nil
 	})
 }

@@ -41,6 +41,8 @@ const (
 	GitHost      = "git_host"
 	Notification = "notification"
 	Schedule     = "schedule"
+	PolicyGroup  = "policy_group"
+	Waiver       = "waiver"
 )
 
 // types are what the documents of each kind hold.
@@ -50,6 +52,8 @@ var types = map[string]reflect.Type{
 	GitHost:      reflect.TypeFor[api.GitHost](),
 	Schedule:     reflect.TypeFor[api.Schedule](),
 	Notification: reflect.TypeFor[api.Notification](),
+	PolicyGroup:  reflect.TypeFor[api.PolicyGroup](),
+	Waiver:       reflect.TypeFor[api.Waiver](),
 }
 
 // Document is one document of a file.

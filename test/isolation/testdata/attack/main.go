@@ -16,7 +16,7 @@ import (
 var ways = map[string]func(runner int, args []string){
 	"environ": environ, "mem": mem, "fds": fds, "ptrace": ptrace, "userns": userns, "core": core, "prlimit": prlimit, "signals": signals,
 	"ticket": ticket, "relay": relay, "connections": connections, "others": others, "private": private, "inherited": inherited, "planted": planted,
-	"setuid": setuid, "mounts": mounts, "outside": outside, "symlinks": symlinks, "hardlink": hardlink, "leave": leave, "tools": tools, "leftovers": leftovers,
+	"setuid": setuid, "mounts": mounts, "outside": outside, "symlinks": symlinks, "hardlink": hardlink, "leave": leave, "tools": tools, "leftovers": leftovers, "poison": poison,
 	"escape": escape, "stray": stray, "swarm": swarm, "masks": masks, "posing": posing,
 	"artifacts": artifacts, "report": report, "swap": swap,
 	"allowed": allowed, "another": another, "failing": failing, "replace": replace, "keep": keep, "watch": watch,

@@ -77,6 +77,9 @@ func engine() {
 		if mode == "init" {
 			leaveSwapper(0)
 		}
+		if kind, ok := strings.CutPrefix(mode, "poison "); ok {
+			poisonInstalled(kind)
+		}
 	case "plan":
 		if data, ok := strings.CutPrefix(mode, "loot "); ok {
 			os.Args[1] = "stranger"
