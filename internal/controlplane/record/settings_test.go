@@ -11,7 +11,7 @@ import (
 )
 
 func TestSettings_EachFieldCountsExceptThoseThatChangeNoPlan(t *testing.T) {
-	free := []string{"ID", "Version", "Description", "DefaultPriority", "MaxActive", "Approval", "PullRequests"}
+	free := []string{"ID", "Version", "Description", "DefaultPriority", "MaxActive", "Approval", "PullRequests", "After"}
 	none := record.Workspace{ID: "ws_a"}.Settings()
 	for i := range reflect.TypeFor[api.Workspace]().NumField() {
 		var w api.Workspace
