@@ -734,7 +734,7 @@ output "made" {
 	got := r.result()
 	want := api.Result{
 		Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Outputs: []api.OutputChange{{Name: "made", Action: "create"}, {Name: "word", Action: "create"}}},
-		Outputs: []api.Output{{Name: "made", Sensitive: true}, {Name: "word", Value: "hello ***"}},
+		Outputs: []api.Output{{Name: "made", Sensitive: true}, {Name: "word", Value: "hello ***", Masked: true}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(api.Result{}, "LogEnd", "State"), cmpopts.IgnoreFields(api.Changes{}, "Resources"), cmpopts.SortSlices(func(a, b api.Output) bool { return a.Name < b.Name })); diff != "" {
 		t.Errorf("%s; log: %s", diff, r.text())
