@@ -222,11 +222,11 @@ func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waive
 	case err != nil:
 		return w, err
 	case !ok:
-		return w, invalid("group", "there is no policy group %s: make it first, or correct the name", w.Group)
+		return w, workflow.Refuse(workflow.ErrNotFound, "group", "there is no policy group %s: make it first, or correct the name", w.Group)
 	case g.V.Enforcement != api.PolicyWaivable:
 		return w, invalid("group", "policy group %s is %s: only one that is waivable has waivers", w.Group, g.V.Enforcement)
 	case c.Version(ws) == store.Absent:
-		return w, invalid("workspace", "there is no workspace %s: make it first, or correct the name", w.Workspace)
+		return w, workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s: make it first, or correct the name", w.Workspace)
 	}
 	c.Check(group)
 	if c.Version(k) == store.Absent {
