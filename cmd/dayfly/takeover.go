@@ -57,6 +57,7 @@ var fixes = map[workflow.Reason]string{
 	workflow.ReasonSourceFailed:      "correct source, or name the secret of its repository in source.git.token_ref",
 	workflow.ReasonSourceMoved:       "its files changed while it waited: run the report again",
 	workflow.ReasonHookRefused:       "add its digest to preapproved_hooks of the runners, or remove the hook",
+	workflow.ReasonPolicyFailed:      "change the code, or have the rule waived where its group is waivable",
 	workflow.ReasonRunnerTooOld:      "upgrade the runners of its pool",
 	workflow.ReasonExpiredInQueue:    "start a runner for its pool",
 	workflow.ReasonNeverStarted:      "see dayfly why WORKFLOW",

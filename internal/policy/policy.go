@@ -27,7 +27,7 @@ const (
 
 // What an answer may hold.
 const (
-	MaxFindings = 500 // of a package
+	MaxFindings = 500     // of a package
 	maxMessage  = 8 << 10 // a runner keeps 1000 of it
 	maxAddress  = 1000
 	maxRule     = 255

@@ -7,6 +7,9 @@ var (
 	NextBeat    = nextBeat
 	Counted     = counted
 	AskMirror   = askMirror
+	Judge       = judge
+	Bounded     = bounded
+	Stopped     = stopped
 
 	KilledForMemory = killedForMemory
 )

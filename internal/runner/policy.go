@@ -206,7 +206,7 @@ func (h *host) ask(ctx context.Context, program, dir string, input []byte, packa
 			code = 128 + int(exit.Signal)
 		}
 		h.r.examine(ctx, oomBefore, code)
-		return out, fmt.Errorf("%s ended with exit code %d: %s", api.PolicyProgram, code, cmp.Or(strings.TrimSpace(said.String()), "it did not say why"))
+		return out, fmt.Errorf("%s ended with exit code %d: %s", api.PolicyProgram, code, cmp.Or(strings.Join(strings.Fields(said.String()), " "), "it did not say why"))
 	case answer.over:
 		return out, fmt.Errorf("%s answered with more than %d MiB", api.PolicyProgram, maxAnswer>>20)
 	}

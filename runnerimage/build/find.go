@@ -22,7 +22,7 @@ import (
 const (
 	runnerPath  = "usr/local/bin/runner"
 	policyPath  = "usr/local/bin/" + api.PolicyProgram // the runner looks beside itself
-	pluginsPath = "usr/local/share/terraform/plugins" // where both engines look before they ask a registry
+	pluginsPath = "usr/local/share/terraform/plugins"  // where both engines look before they ask a registry
 )
 
 // run runs a program and returns what it prints; what it says on standard error becomes the error.

@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -122,7 +123,7 @@ func Workspaces(docs []Document) ([]api.Workspace, error) {
 }
 
 // Documents reads documents of all kinds. One that names no kind is of kind plain. Mistakes begin with name. A relative
-// source.directory is relative to dir; a workspace without a source is dir itself.
+// source.directory, of a workspace or of a policy group, is relative to dir; a workspace without a source is dir itself.
 func Documents(name, dir, plain string, data []byte) ([]Document, error) {
 	if len(data) > MaxSize {
 		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
@@ -208,13 +209,18 @@ func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 		p.wrong(root, "", "%s", err)
 		return nil, false
 	}
-	w, ok := out.Interface().(*api.Workspace)
-	switch {
-	case !ok:
-	case w.Source.Git == nil && w.Source.Archive == nil && w.Source.Directory == "":
-		w.Source.Directory = dir
-	case w.Source.Directory != "" && !filepath.IsAbs(w.Source.Directory):
-		w.Source.Directory = filepath.Join(dir, w.Source.Directory)
+	var source *api.Source
+	switch v := out.Interface().(type) {
+	case *api.Workspace:
+		source = &v.Source
+		if source.Git == nil && source.Archive == nil && source.Directory == "" {
+			source.Directory = dir
+		}
+	case *api.PolicyGroup:
+		source = &v.Source
+	}
+	if source != nil && source.Directory != "" && !filepath.IsAbs(source.Directory) {
+		source.Directory = filepath.Join(dir, source.Directory)
 	}
 	return out.Elem().Interface(), true
 }
@@ -284,6 +290,9 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if t == reflect.TypeFor[time.Time]() {
+		return p.time(n, field)
+	}
 	switch t.Kind() { //nolint:exhaustive // the kinds that the types are made of
 	case reflect.Struct:
 		return p.mapping(n, field, func(k *yaml.Node, path string) (reflect.Type, bool) { return p.field(k, t, field, path) })
@@ -325,6 +334,17 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 		return yes
 	}
 	p.wrong(n, field, "cannot be read")
+	return nil
+}
+
+// time reads a time, or a day, which begins at midnight UTC.
+func (p *parser) time(n *yaml.Node, field string) any {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if at, err := time.Parse(layout, n.Value); n.Kind == yaml.ScalarNode && err == nil {
+			return at
+		}
+	}
+	p.wrong(n, field, "want a time such as 2027-03-31T00:00:00Z, or a day such as 2027-03-31")
 	return nil
 }
 
