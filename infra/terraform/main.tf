@@ -90,6 +90,7 @@ resource "aws_cloudformation_stack" "pool" {
     TaskArchitecture         = var.task_architecture
     EphemeralStorageGiB      = tostring(var.ephemeral_storage_gib)
     EngineDownloads          = join(",", sort(var.engine_downloads))
+    ProviderMirrorBucket     = var.provider_mirror_bucket
     TaskTags                 = join(",", [for key in sort(keys(var.task_tags)) : "${key}=${var.task_tags[key]}"])
     SpotPolicy               = var.spot_policy
     MaxDiskGiB               = tostring(var.max_disk_gib)

@@ -137,6 +137,12 @@ variable "engine_downloads" {
   }
 }
 
+variable "provider_mirror_bucket" {
+  description = "Bucket of the Region with a mirror of providers, which tasks read without signing; empty means none."
+  type        = string
+  default     = ""
+}
+
 variable "task_tags" {
   description = "Tags of each task, such as a cost center's; up to 45. Tags of the stack do not reach tasks."
   type        = map(string)
