@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 const lockFile = `# This file is maintained automatically by "terraform init".
@@ -76,4 +78,37 @@ func readFile(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// Engines do not sign what they ask of a mirror of providers: the endpoint lets that through to one bucket, for reading.
+func TestProviderMirror_IsReadThroughTheEndpoint(t *testing.T) {
+	for _, bucket := range []string{"", "example-providers"} {
+		pool := deploy(t, "pool", map[string]string{"ProviderMirrorBucket": bucket})
+		want := ""
+		if bucket != "" {
+			want = "https://example-providers.s3.us-east-1.amazonaws.com/"
+		}
+		if got := taskEnvironment(pool)["DAYFLY_PROVIDER_MIRROR"]; got != want {
+			t.Errorf("with bucket %q the mirror is %q, want %q", bucket, got, want)
+		}
+		policy, ok, err := network(t, pool).Endpoint("s3")
+		if err != nil || !ok {
+			t.Fatalf("the policy of the endpoint: %v, %v", ok, err)
+		}
+		for what, c := range map[string]struct {
+			action, resource string
+			want             bool
+		}{
+			"read the mirror":          {"s3:GetObject", "example-providers/registry.terraform.io/hashicorp/aws/6.3.0.json", bucket != ""},
+			"write to the mirror":      {"s3:PutObject", "example-providers/x", false},
+			"list the mirror":          {"s3:ListBucket", "example-providers", false},
+			"read another bucket":      {"s3:GetObject", "example-providers-2/x", false},
+			"write to any other place": {"s3:PutObject", "elsewhere/x", false},
+		} {
+			allowed, by := templates.Evaluate(policy, templates.Request{Action: c.action, Resource: "arn:aws:s3:::" + c.resource})
+			if allowed != c.want {
+				t.Errorf("with bucket %q, nobody may %s: allowed %v by %s, want %v", bucket, what, allowed, by, c.want)
+			}
+		}
+	}
 }
