@@ -283,7 +283,7 @@ func checkPrograms(dir, platform string) error {
 		found++
 	}
 	if found == 0 {
-		return fmt.Errorf("it has no file %s...", program)
+		return fmt.Errorf("it has no file whose name begins with %s", program)
 	}
 	return nil
 }
