@@ -119,7 +119,7 @@ func TestApply_AMistakeNamesItsPlaceAndChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	good := "kind: pool\nname: good"
 	for says, doc := range map[string]string{
-		":4: document 2: kind: want git_host, issuer, notification, organization, pool, project, schedule, workspace": "kind: server\nname: x",
+		":4: document 2: kind: want git_host, issuer, notification, organization, policy_group, pool, project, schedule, waiver, workspace": "kind: server\nname: x",
 		":5: document 2: concurrency: want a whole number":                                                            "kind: pool\nconcurrency: many",
 		":4: document 2: name: give the project a name":                                                               "kind: project\nparent: global",
 		":5: document 2: token: unknown field":                                                                        "kind: pool\ntoken: x",

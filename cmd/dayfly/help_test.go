@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
@@ -57,6 +58,7 @@ var notRun = []string{
 	"dayfly up", "dayfly server", "dayfly agent", "dayfly run ./DIR --follow", "dayfly workflow logs ID --follow", "dayfly state ",
 	"dayfly run network --op update --yes --follow", "dayfly takeover", "dayfly artifact get", "dayfly audit list --follow",
 	"dayfly login", "dayfly logout", "dayfly configure", "dayfly open", "dayfly ci", "dayfly why ID --watch", "dayfly workflow wait", "dayfly output",
+	"dayfly policy test", // TestPolicyTest_RunsTheProgram
 }
 
 // refusedHere are examples that the control plane refuses in the seeded world, and what it says.
@@ -108,13 +110,16 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 func (w *world) seed() (id, token string) {
 	w.t.Helper()
 	w.t.Chdir(w.t.TempDir())
+	tomorrow := time.Now().AddDate(0, 0, 1).Format(time.DateOnly)
 	for name, text := range map[string]string{
-		"workspace.yaml": "name: storage\nengine: command\ncommands: {update: 'true'}\n",
-		"issuer.yaml":    "name: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
-		"schedule.yaml":  "name: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
-		"git-host.yaml":  "name: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, name: bob, role: operator}]\n",
-		"on-call.yaml":   "name: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
-		"DIR/main.tf":    "provider \"null\" {}\n",
+		"workspace.yaml":    "name: storage\nengine: command\ncommands: {update: 'true'}\n",
+		"issuer.yaml":       "name: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
+		"schedule.yaml":     "name: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
+		"git-host.yaml":     "name: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, name: bob, role: operator}]\n",
+		"policy-group.yaml": "name: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
+		"waiver.yaml":       "name: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
+		"on-call.yaml":      "name: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
+		"DIR/main.tf":       "provider \"null\" {}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			w.t.Fatal(err)
@@ -123,7 +128,7 @@ func (w *world) seed() (id, token string) {
 			w.t.Fatal(err)
 		}
 	}
-	const documents = `name: network
+	documents := `name: network
 engine: command
 commands: {preview: 'true', update: 'true', destroy: 'true'}
 --- {kind: pool, name: build}
@@ -132,6 +137,9 @@ commands: {preview: 'true', update: 'true', destroy: 'true'}
 --- {kind: issuer, name: github, url: https://github.example.com, audiences: [dayfly]}
 --- {kind: git_host, name: github, host: github, token_ref: file:github-token}
 --- {kind: schedule, name: nightly, cron: 0 3 * * *, projects: [global]}
+--- {kind: policy_group, name: buckets, enforcement: waivable, projects: [payments], source: {directory: /policies}}
+--- {kind: policy_group, name: tags, enforcement: waivable, projects: [payments], source: {directory: /policies}}
+--- {kind: waiver, name: logs, group: tags, rule: main.deny, workspace: network, reason: it moves, until: ` + tomorrow + `}
 `
 	if got := w.in(w.t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != exitOK {
 		w.t.Fatalf("apply: %+v", got)

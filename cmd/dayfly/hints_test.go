@@ -22,7 +22,7 @@ func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
 		{"run x --op plan", "--op: there is no operation plan: did you mean preview?"},
 		{"run x --op apply", "did you mean update?"},
 		{"run x --op refersh", "did you mean refresh?"},
-		{"run x --op nonsense", `--op: want preview, update, refresh, destroy, scan, not "nonsense"; see dayfly run --help`},
+		{"run x --op nonsense", `--op: want preview, update, refresh, destroy, scan, evaluate, not "nonsense"; see dayfly run --help`},
 		{"run x --fllow", `did you mean "--follow"?`},
 		{"pool list -o jsn", "--output: there is no jsn: did you mean json?"},
 		{"workflow list --state queued", "--state: there is no state queued: did you mean pending?"},

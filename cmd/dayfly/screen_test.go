@@ -8,11 +8,16 @@ import (
 
 // watched runs a command with --watch and returns what it prints.
 func (w *world) watched(args ...string) (out *lockedBuffer, ended func() int, stop func()) {
+	return w.begun(append(args, "--watch")...)
+}
+
+// begun runs a command that goes on and returns what it prints.
+func (w *world) begun(args ...string) (out *lockedBuffer, ended func() int, stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	out = &lockedBuffer{written: make(chan struct{}, 1)}
 	code := make(chan int, 1)
 	go func() {
-		code <- command(ctx, append(args, "--watch"), func(name string) string { return w.env[name] }, strings.NewReader(""), out, out)
+		code <- command(ctx, args, func(name string) string { return w.env[name] }, strings.NewReader(""), out, out)
 	}()
 	return out, func() int { return <-code }, cancel
 }

@@ -101,22 +101,13 @@ func TestTree_IsCancelledAndItsFollowerToldSo(t *testing.T) {
 		t.Errorf("cancelled again: %+v", got)
 	}
 
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	job := make(chan api.Tree, 1)
-	go func() {
-		defer interrupt()
-		cl := w.dialed(w.url, w.admin)
-		for range 200 {
-			if page, err := cl.Trees(ctx, "", 1); err == nil && len(page.Items) == 1 && page.Items[0].ID != id {
-				job <- page.Items[0]
-				return
-			}
-		}
-	}()
-	if got := w.in(ctx, "", "run", "net", "--downstream", "--op", "update", "--yes", "--follow"); got.code != exitInterrupted || !strings.Contains(got.stderr, "dayfly tree cancel "+(<-job).ID) {
-		t.Errorf("interrupted: %+v", got)
+	out, ended, interrupt := w.begun("run", "net", "--downstream", "--op", "update", "--yes", "--follow")
+	out.until(t, "running")
+	interrupt()
+	if code := ended(); code != exitInterrupted {
+		t.Errorf("interrupted: exit %d", code)
 	}
+	has(t, "interrupted", out.String(), "dayfly tree cancel "+value[[]api.Tree](w, "tree", "list")[0].ID)
 }
 
 func TestTree_WaitsForApprovals(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 func TestRun_OfATreeSaysWhereTheOthersStand(t *testing.T) {
 	s := newSite(t)
 	s.workspace("net")
-	for name, on := range map[string]string{"db": "net", "app": "db"} {
+	for _, names := range [][2]string{{"db", "net"}, {"app", "db"}} {
 		_, _, err := s.plane.PutWorkspace(t.Context(), s.admin, api.Workspace{
-			Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true", "destroy": "true"}, After: []string{on},
+			Name: names[0], Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true", "destroy": "true"}, After: []string{names[1]},
 		})
 		s.must(err)
 	}

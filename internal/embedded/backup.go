@@ -103,8 +103,9 @@ func Backup(ctx context.Context, data, to, version string) (m Manifest, err erro
 // is removed.
 func beginPart(partial string) (*os.File, error) {
 	path := filepath.Join(partial, backupLock)
-	if there(partial) && !there(path) {
-		return nil, workflow.Refuse(workflow.ErrExists, "", "%s is no unfinished backup: move it away, or name another directory", partial)
+	// A backup that was killed before it made its lock has left an empty directory.
+	if left, err := os.ReadDir(partial); there(partial) && !there(path) && (err != nil || len(left) > 0) {
+		return nil, workflow.Refuse(workflow.ErrExists, "", "%s is not an unfinished backup: move it away, or name another directory", partial)
 	}
 	if err := os.MkdirAll(partial, 0o700); err != nil {
 		return nil, fmt.Errorf("make the backup: %w", err)

@@ -167,7 +167,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		submit("out of range", `{"workspace":"good","operation":"update","priority":101}`, 422, "invalid", "priority"),
 		submit("unknown operation", `{"workspace":"good","operation":"explode"}`, 422, "invalid", "update"),
 		submit("no operation", `{"workspace":"good"}`, 422, "invalid", "operation"),
-		submit("type of a later version", `{"workspace":"good","type":"policy_evaluation"}`, 422, "not_in_this_version", "version"),
+		submit("a state that policies cannot read", `{"workspace":"good","type":"policy_evaluation"}`, 422, "invalid", "only those of terraform and tofu"),
 		submit("long message", `{"workspace":"good","operation":"update","message":"`+strings.Repeat("m", 201)+`"}`, 422, "invalid", "message"),
 		submit("no such workspace", `{"workspace":"absent","operation":"update"}`, 404, "not_found", `there is no workspace "absent"`),
 		submit("name outside the rule", `{"workspace":"../good","operation":"update"}`, 404, "not_found", "there is no workspace"),
