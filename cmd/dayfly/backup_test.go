@@ -347,6 +347,26 @@ func TestBackup_ThatIsKilledIsNeverTakenForAWholeOne(t *testing.T) {
 	}
 }
 
+// One that is killed before it has its lock leaves an empty directory. What is in the way and is none of ours stays.
+func TestBackup_TakesOnlyItsOwnPartsAway(t *testing.T) {
+	w := newWorld(t)
+	data, stop := w.loaded()
+	stop()
+	to := filepath.Join(t.TempDir(), "backup")
+	if err := os.Mkdir(to+".partial", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("server", "backup", to, "--data", data)
+	other := filepath.Join(t.TempDir(), "backup")
+	if err := os.MkdirAll(other+".partial/notes", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got := w.run("server", "backup", other, "--data", data)
+	if got.code != exitRefused || !strings.Contains(got.stderr, "is not an unfinished backup") || !exists(other+".partial/notes") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestBackup_ThatFindsNoRoomLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	data, stop := w.loaded()

@@ -78,14 +78,20 @@ func newBooks(w *world) *books {
 
 // stored reads a record of the store as it is.
 func stored[T any](w *world, k store.Key) (out T, ok bool) {
+	out, version := versioned[T](w, k)
+	return out, version > 0
+}
+
+// versioned is a record and its version, 0 if there is none.
+func versioned[T any](w *world, k store.Key) (out T, version int64) {
 	found, err := w.cp.inner.Get(context.Background(), k)
 	if err != nil || len(found) != 1 {
-		return out, false
+		return out, 0
 	}
 	if err := json.Unmarshal(found[0].Value, &out); err != nil {
 		w.fail("readable", "%s does not decode: %v", k, err)
 	}
-	return out, true
+	return out, found[0].Version
 }
 
 // follow notes a commit, in which claimed were claimed, and checks what it did. seen is the last commit before the

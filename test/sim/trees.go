@@ -32,6 +32,8 @@ type tree struct {
 	State     string             `json:"state"`
 	Cancelled *struct{}          `json:"cancelled"`
 	Nodes     []treeNode         `json:"nodes"`
+
+	version int64
 }
 
 type treeNode struct {
@@ -154,13 +156,13 @@ func (w *world) before(t *tree, name string) (out []treeNode) {
 	return out
 }
 
-// grew is called with every commit that writes a tree.
+// grew is called with every commit that writes a tree, also with one that did not take place.
 func (w *world) grew(id string) {
-	found, ok := stored[tree](w, store.Key{Part: "tree/default", Sort: id})
-	if !ok {
+	found, version := versioned[tree](w, store.Key{Part: "tree/default", Sort: id})
+	now, old := &found, w.truth.trees[id]
+	if now.version = version; version == 0 || old != nil && old.version == version {
 		return
 	}
-	now, old := &found, w.truth.trees[id]
 	w.truth.trees[id] = now
 	if old == nil {
 		return
