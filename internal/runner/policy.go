@@ -193,7 +193,7 @@ func (h *host) ask(ctx context.Context, program, dir string, input []byte, packa
 	oomBefore := oomKills()
 	exit, err := h.r.exec(ctx, child.Spec{
 		Path: program, Args: []string{"evaluate"}, Dir: dir, Stdin: query, Stdout: answer, Stderr: said,
-		User: h.r.cfg.Engine, NoNewPrivileges: true, Limits: child.Limits{NoCore: true},
+		User: h.r.cfg.Engine, NoNewPrivileges: true, // it inherits that it leaves no core file
 	})
 	switch {
 	case ctx.Err() != nil:
