@@ -75,6 +75,7 @@ var attempts = []attempt{
 	{name: "artifacts", what: "leave artifacts that are links, pipes, endless or not its own, and reach those of others", try: (*world).artifacts},
 	{name: "planswap", what: "swap the plan file before it is read, while it is shown and before it is applied", try: (*world).planswap},
 	{name: "bundle", what: "apply another plan than the approved one, or apply it to another state or source", try: (*world).bundle},
+	{name: "rules", what: "have policies read more than the plan, or pass a plan that they deny: by links, builtins, processes left", try: (*world).rules, only: config.TargetProcess, not: noGit},
 	{name: "input", what: "get the plan of another workspace, or leave one for it", try: (*world).input},
 	{name: "fork", what: "run the code of a fork, or of a commit that was pushed after a release", try: (*world).fork, only: config.TargetProcess, not: noGit},
 	{name: "forged", what: "have a plan applied by a webhook that says what no member wrote", try: (*world).forgedComment, only: config.TargetProcess, not: noGit},

@@ -76,7 +76,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	builtIn = dir
-	for name, pkg := range map[string]string{"attack": "./testdata/attack", "runner": "../../runnerimage"} {
+	for name, pkg := range map[string]string{"attack": "./testdata/attack", "runner": "../../runnerimage", api.PolicyProgram: "../../cmd/dayfly-policy"} {
 		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -151,12 +151,14 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	evaluates, err := os.ReadFile(filepath.Join(programs, api.PolicyProgram))
 	if err := errors.Join(
-		os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711),
+		err, os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711),
 		os.Mkdir(s.source, 0o755), os.Chmod(s.source, 0o755),
 		os.WriteFile(filepath.Join(s.source, "attack"), b, 0o755),
 		os.Mkdir(engines(s.source), 0o755), os.Chmod(engines(s.source), 0o755),
 		os.WriteFile(filepath.Join(engines(s.source), "terraform"), b, 0o755),
+		os.WriteFile(filepath.Join(engines(s.source), api.PolicyProgram), evaluates, 0o755),
 	); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ var ways = map[string]func(runner int, args []string){
 	"ticket": ticket, "relay": relay, "connections": connections, "others": others, "private": private, "inherited": inherited, "planted": planted,
 	"setuid": setuid, "mounts": mounts, "outside": outside, "symlinks": symlinks, "hardlink": hardlink, "leave": leave, "tools": tools, "leftovers": leftovers, "poison": poison,
 	"escape": escape, "stray": stray, "swarm": swarm, "masks": masks, "posing": posing,
-	"artifacts": artifacts, "report": report, "swap": swap,
+	"artifacts": artifacts, "report": report, "swap": swap, "rules": rewriteRules,
 	"allowed": allowed, "another": another, "failing": failing, "replace": replace, "keep": keep, "watch": watch,
 	"wait": wait, "whoami": whoami, "once": once, "count": count, "say": say,
 }

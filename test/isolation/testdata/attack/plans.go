@@ -75,12 +75,16 @@ func engine() {
 		fmt.Println(`{"terraform_version":"1.11.4"}`)
 	case "init":
 		if mode == "init" {
-			leaveSwapper(0)
+			leaveOne("swap", 0)
 		}
 		if kind, ok := strings.CutPrefix(mode, "poison "); ok {
 			poisonInstalled(kind)
 		}
 	case "plan":
+		if program, ok := strings.CutPrefix(mode, "rules "); ok {
+			replaceProgram(program)
+			leaveOne("rules", 0)
+		}
 		if data, ok := strings.CutPrefix(mode, "loot "); ok {
 			os.Args[1] = "stranger"
 			fmt.Println("it has its secret of previews:", os.Getenv("SHOWN") != "")
@@ -96,18 +100,20 @@ func engine() {
 			wait(0, nil)
 		}
 		if mode == "later" {
-			leaveSwapper(os.Getpid())
+			leaveOne("swap", os.Getpid())
 		}
 		os.Exit(2)
 	case "show":
 		plan, _ := os.ReadFile(last)
 		switch applies := os.Getenv("DAYFLY_OPERATION") == "update"; {
+		case strings.HasPrefix(mode, "rules "):
+			leaveOne("rules", 0)
 		case mode == "later":
-			leaveSwapper(os.Getpid())
+			leaveOne("swap", os.Getpid())
 		case mode == "placed" && applies:
-			leaveSwapper(0)
+			leaveOne("swap", 0)
 		case mode == "show", mode == "check" && applies:
-			leaveSwapper(0)
+			leaveOne("swap", 0)
 			for now := plan; string(now) == string(plan); now, _ = os.ReadFile(last) {
 				time.Sleep(time.Millisecond)
 			}
@@ -132,35 +138,44 @@ func engine() {
 	os.Exit(0)
 }
 
-// leaveSwapper leaves a process behind that swaps plans, at once or after the end of a process, and waits until it is
-// there.
-func leaveSwapper(after int) {
+// leaveOne leaves a process behind that goes one of these ways, at once or after the end of a process, and waits until it
+// is there.
+func leaveOne(way string, after int) {
 	self, _ := os.Executable()
-	cmd := exec.Command(self, "swap", strconv.Itoa(after))
+	cmd := exec.Command(self, way, strconv.Itoa(after))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	_ = cmd.Run()
 	for range 5000 {
-		if _, err := os.Stat(swapping()); err == nil {
-			fmt.Fprintln(os.Stderr, "a process that swaps plans is left")
+		if _, err := os.Stat(there(way)); err == nil {
+			fmt.Fprintf(os.Stderr, "a process that %s is left\n", map[string]string{"swap": "swaps plans", "rules": "rewrites rules"}[way])
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func swapping() string { return filepath.Join(os.Getenv("TMPDIR"), "swapping") }
+func there(way string) string { return filepath.Join(os.Getenv("TMPDIR"), way) }
+
+// detached has the way gone by a process in a session of its own, whose parent has ended, and reports whether this one
+// is not it.
+func detached(args []string) bool {
+	if len(args) > 1 {
+		_ = os.WriteFile(there(os.Args[1]), nil, 0o600)
+		return false
+	}
+	self, _ := os.Executable()
+	cmd := exec.Command(self, os.Args[1], args[0], "outside")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	_ = cmd.Start()
+	return true
+}
 
 // swap writes another plan to every plan file of the job, and puts others in their place.
 func swap(_ int, args []string) {
-	if len(args) == 1 {
-		self, _ := os.Executable()
-		cmd := exec.Command(self, "swap", args[0], "outside")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		_ = cmd.Start()
+	if detached(args) {
 		return
 	}
 	forged := planOf("thing.forged")
-	_ = os.WriteFile(swapping(), nil, 0o600)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if _, err := os.Stat("/proc/" + args[0] + "/cmdline"); args[0] != "0" && err == nil {
 			continue
@@ -174,5 +189,35 @@ func swap(_ int, args []string) {
 			}
 			return nil
 		})
+	}
+}
+
+// replaceProgram tries to have another program evaluate the policies.
+func replaceProgram(program string) {
+	os.Args[1] = "rules"
+	must("write the program", os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
+	must("remove the program", os.Remove(program))
+	must("put another one in its place", os.Rename("address", program))
+}
+
+// rewriteRules makes each rule of the job one that denies nothing, and kills whoever evaluates them.
+func rewriteRules(_ int, args []string) {
+	if detached(args) {
+		return
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		_ = filepath.WalkDir(filepath.Dir(os.Getenv("TMPDIR")), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".rego") {
+				_ = os.WriteFile(path, []byte("package main\n\ndeny contains \"never\" if false\n"), 0o600)
+			}
+			return nil
+		})
+		evaluating, _ := filepath.Glob("/proc/[0-9]*/comm")
+		for _, path := range evaluating {
+			name, _ := os.ReadFile(path)
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && strings.HasPrefix(string(name), "dayfly-policy") {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
 	}
 }
