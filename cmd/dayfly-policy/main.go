@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
-	_ "time/tzdata" // rules may name a time zone, and must not depend on those of the machine
+	_ "time/tzdata" // rules may name a time zone where the machine has none
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 )

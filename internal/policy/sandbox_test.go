@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -91,7 +92,7 @@ func TestEvaluate_ReadsOnlyItsDirectory(t *testing.T) {
 		"a link to itself":        {func(dir string) error { return os.Symlink("a.rego", filepath.Join(dir, "a.rego")) }, "leads nowhere"},
 		"a pipe":                  {func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "a.rego"), 0o644) }, "a.rego: is not a regular file"},
 		"a link to a pipe": {func(dir string) error {
-			return errorsOf(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644), os.Symlink("pipe", filepath.Join(dir, "a.rego")))
+			return errors.Join(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644), os.Symlink("pipe", filepath.Join(dir, "a.rego")))
 		}, "a.rego: is not a regular file"},
 		"a device": {func(dir string) error { return os.Symlink("/dev/zero", filepath.Join(dir, "a.json")) }, "out of the package"},
 		"a socket": {listen, ".rego"},
@@ -118,15 +119,6 @@ func TestEvaluate_ReadsOnlyItsDirectory(t *testing.T) {
 	}
 }
 
-func errorsOf(all ...error) error {
-	for _, err := range all {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // listen leaves a socket there. The path of one is short, so it is made by a relative name.
 func listen(dir string) error {
 	root, err := os.MkdirTemp("", "s")
@@ -146,7 +138,7 @@ func listen(dir string) error {
 // A link within the package is as good as the file.
 func TestEvaluate_FollowsLinksWithinThePackage(t *testing.T) {
 	dir := write(t, map[string]string{"shared/rules.txt": "package main\n\ndeny contains data.limit\n", "shared/limit.txt": `{"limit": "low"}`})
-	if err := errorsOf(os.Symlink("shared/rules.txt", filepath.Join(dir, "main.rego")), os.Symlink("shared/limit.txt", filepath.Join(dir, "limit.json"))); err != nil {
+	if err := errors.Join(os.Symlink("shared/rules.txt", filepath.Join(dir, "main.rego")), os.Symlink("shared/limit.txt", filepath.Join(dir, "limit.json"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := evaluate(t, dir); got.Error != "" || len(got.Findings) != 1 || got.Findings[0].Message != "low" {
@@ -164,7 +156,7 @@ func TestEvaluate_PackagesAreBounded(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errorsOf(f.Truncate(33<<20), f.Close())
+			return errors.Join(f.Truncate(33<<20), f.Close())
 		}, "more than 32 MiB"},
 		"files": {func(dir string) error {
 			if err := os.WriteFile(filepath.Join(dir, "z.json"), []byte("{}"), 0o600); err != nil {
