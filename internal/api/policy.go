@@ -145,6 +145,19 @@ func (r PolicyResult) Pass(f PolicyFinding) string {
 	return said
 }
 
+// Said says in a line what a rule found, where, and why it passes if it is waived.
+func (r PolicyResult) Said(f PolicyFinding) string {
+	said := f.Rule
+	if f.Address != "" {
+		said += " at " + f.Address
+	}
+	said += ": " + strings.Join(strings.Fields(f.Message), " ")
+	if why := r.Pass(f); why != "" {
+		said += " (" + why + ")"
+	}
+	return said
+}
+
 // Lines says what came of the group, line by line: first all in all, then each finding.
 func (r PolicyResult) Lines() []string {
 	out := []string{"policy group " + r.Text()}
@@ -152,11 +165,7 @@ func (r PolicyResult) Lines() []string {
 		out = append(out, "  "+r.Error)
 	}
 	for _, f := range r.Findings {
-		said := fmt.Sprintf("  %s %s: %s", f.Outcome, f.Rule, strings.TrimSpace(f.Address+" "+f.Message))
-		if why := r.Pass(f); why != "" {
-			said += " (" + why + ")"
-		}
-		out = append(out, said)
+		out = append(out, "  "+f.Outcome+" "+r.Said(f))
 	}
 	if n := r.Unlisted(); n > 0 {
 		out = append(out, fmt.Sprintf("  and %d more", n))

@@ -118,7 +118,7 @@ func stopped(all []api.PolicyResult) string {
 		}
 		said := fmt.Sprintf("policy group %s denies it", r.Group)
 		if len(r.Findings) > 0 { // the denied ones are the first
-			said += ": " + findingText(r, r.Findings[0])
+			said += ": " + r.Said(r.Findings[0])
 		}
 		if more := r.Denied - 1; more > 0 {
 			said += fmt.Sprintf(", and %d more", more)
@@ -132,17 +132,4 @@ func stopped(all []api.PolicyResult) string {
 		why = append(why[:stopsTold], text.Count(len(why)-stopsTold, "further reason"))
 	}
 	return strings.Join(why, ". ")
-}
-
-// findingText says in a line what a rule found.
-func findingText(r api.PolicyResult, f api.PolicyFinding) string {
-	said := f.Rule
-	if f.Address != "" {
-		said += " at " + f.Address
-	}
-	said += ": " + strings.Join(strings.Fields(f.Message), " ")
-	if pass := r.Pass(f); pass != "" {
-		said += " (" + pass + ")"
-	}
-	return said
 }
