@@ -310,6 +310,24 @@ func TestWaiver_CountsOnlyWhileItsGroupIsWaivable(t *testing.T) {
 	})
 }
 
+// A workspace that is made under the name of another one passes by no waiver of that.
+func TestWaiver_KeepsItsWorkspaceFromBeingDeleted(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		w.workspace("other")
+		w.policyGroup()
+		w.waiver()
+		err := w.plane.DeleteWorkspace(w.ctx(), w.admin, "net")
+		wantErr(t, err, workflow.ErrInUse)
+		if !strings.Contains(err.Error(), "such as legacy") {
+			t.Errorf("got %v", err)
+		}
+		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "other"))
+		w.clock.advance(25 * time.Hour)
+		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"))
+	})
+}
+
 // What every run reads is bounded, whoever makes it large.
 func TestPolicies_OfAnOrganizationAreBounded(t *testing.T) {
 	w := newWorld(t, memory.New())

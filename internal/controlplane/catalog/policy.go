@@ -8,6 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Policies reads the policy groups that hold for a workspace now, with the waivers that a run of it may use that starts
@@ -43,6 +44,23 @@ func Held(all record.Policies, workspace string, chain []string, now time.Time) 
 		out = append(out, p)
 	}
 	return out
+}
+
+// unwaived refuses to delete a workspace that has waivers in force: another one that is made under its name would pass by
+// them. The commit fails if one is given meanwhile.
+func unwaived(ctx context.Context, c *ledger.Change, org, name string) error {
+	k := record.PoliciesKey(org)
+	all, _, err := ledger.Load[record.Policies](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	for _, w := range all.Waivers {
+		if w.Workspace == name && c.Now.Before(w.Until) {
+			return workflow.Refuse(workflow.ErrInUse, "workspace", "workspace %s has waivers that are in force, such as %s: have an admin of the organization delete them first", name, w.Name)
+		}
+	}
+	c.Check(k)
+	return nil
 }
 
 // CheckSource refuses a source that no run could fetch, as that of a workspace.

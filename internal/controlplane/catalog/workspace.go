@@ -325,6 +325,9 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err := leaveGraph(ctx, c, who.Organization, name); err != nil {
 			return err
 		}
+		if err := unwaived(ctx, c, who.Organization, name); err != nil {
+			return err
+		}
 		left := record.ProducedKey(who.Organization, rec.ID)
 		if err := c.Load(ctx, left); err != nil {
 			return err

@@ -192,7 +192,7 @@ func room(ctx context.Context, c *ledger.Change, org, prefix string, most int, w
 }
 
 // settleWaiver refuses a waiver that nothing could use, and one that says too little of itself. The commit fails if its
-// group is changed meanwhile.
+// group or its workspace is changed meanwhile.
 func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiver) (api.Waiver, error) {
 	w.Reason = strings.TrimSpace(w.Reason)
 	printable := func(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
@@ -229,6 +229,7 @@ func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waive
 		return w, workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s: make it first, or correct the name", w.Workspace)
 	}
 	c.Check(group)
+	c.Check(ws)
 	if c.Version(k) == store.Absent {
 		return w, room(ctx, c, org, record.WaiversPrefix, mostWaivers, "waivers: delete those that are over")
 	}
