@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/dockerrun"
@@ -94,11 +95,14 @@ func (m *machine) build(ctx context.Context, o *scenario.Options) error {
 
 // processes runs tasks as processes of this machine.
 func (m *machine) processes(ctx context.Context, o *scenario.Options) error {
-	runner := filepath.Join(m.root, ".cache", "e2e", "runner")
-	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", runner, "./runnerimage")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the runner: %w\n%s", err, out)
+	programs := filepath.Join(m.root, ".cache", "e2e")
+	runner := filepath.Join(programs, "runner")
+	for path, pkg := range map[string]string{runner: "./runnerimage", filepath.Join(programs, api.PolicyProgram): "./cmd/dayfly-policy"} {
+		c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, pkg)
+		c.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+		}
 	}
 	bundle := filepath.Join(m.temp, "ca.pem")
 	if err := os.WriteFile(bundle, m.authority.PEM, 0o600); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 )
 
-// code is what the private repository holds: a root module, or nothing but a name, per directory.
+// code is what the private repository holds: a root module, a package of policies, or nothing but a name, per directory.
 var code = map[string]string{
 	"plain/README.md": "What runs here is a command.\n",
 	"network/main.tf": `
@@ -83,6 +83,31 @@ resource "terraform_data" "first" {
   provisioner "local-exec" {
     command = "echo the password is $TF_VAR_password"
   }
+}
+`,
+	"held/main.tf": `
+resource "terraform_data" "first" {
+  input = "hello"
+}
+output "greeting" {
+  value = terraform_data.first.output
+}
+`,
+	"fed/main.tf": `
+variable "greeting" {
+}
+resource "terraform_data" "second" {
+  input = "they said ${var.greeting}"
+}
+output "said" {
+  value = terraform_data.second.output
+}
+`,
+	"rules/main.rego": `package main
+
+deny_greeting contains {"msg": "do not say hello", "address": r.address} if {
+	some r in input.resource_changes
+	r.change.after.input == "hello"
 }
 `,
 	"failing-plan/main.tf": `

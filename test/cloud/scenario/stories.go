@@ -21,6 +21,7 @@ func stories() []story {
 		{name: "approval: declared backend", engine: true, tell: approvalsDeclared},
 		{name: "console: an approval in a page", engine: true, tell: consolePages},
 		{name: "a pull request", engine: true, tell: pullRequest},
+		{name: "policies and a tree", engine: true, tell: policiesAndTree},
 		{name: "command", now: true, tell: command},
 		{name: "artifacts", now: true, tell: artifacts},
 		{name: "notified of a failure", now: true, tell: notified},
