@@ -31,9 +31,9 @@ const inside = "inside"
 // A public store of CAs has more roots than this.
 const fewRoots = 100
 
-// try runs an image in the local Docker engine, as a task's user and without a network: its shell, its runner
-// with dayfly-policy, its engine, and TLS with its certificates against a server in the container. Where the engine cannot run programs of the
-// image's architecture, it says so, and that is not an error.
+// try runs an image in the local Docker engine, as a task's user and without a network: its shell, its runner with
+// dayfly-policy, its engine, and TLS with its certificates against a server in the container. Where the engine cannot run
+// programs of the image's architecture, it says so, and that is not an error.
 func try(ctx context.Context, image string, out io.Writer) error {
 	var c config
 	arch, err := c.run(ctx, nil, "docker", "image", "inspect", "-f", "{{.Architecture}}", image)

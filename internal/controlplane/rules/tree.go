@@ -31,7 +31,8 @@ func TreeOf(root string, on map[string][]string) []string {
 			}
 		}
 	}
-	// A name is placed when nothing that it depends on is left. Where they depend on one another in a circle, the rest follows by name.
+	// A name is placed when nothing that it depends on is left. Where they depend on one another in a circle, the rest
+	// follows by name.
 	out, left := []string{}, slices.Sorted(maps.Keys(in))
 	for len(left) > 0 {
 		i := max(0, slices.IndexFunc(left, func(name string) bool {

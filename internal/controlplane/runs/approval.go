@@ -57,9 +57,9 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	return op, then, nil
 }
 
-// permit reads what a run is checked by when it starts: what changes the state, and what has inputs. The start of a run that applies a plan is
-// committed only if neither the plan's review nor the workspace changes meanwhile. Whether approvals are required at all
-// is read right before: a start and a requirement of the same moment have no other order.
+// permit reads what a run is checked by when it starts: what changes the state, and what has inputs. The start of a run
+// that applies a plan is committed only if neither the plan's review nor the workspace changes meanwhile. Whether
+// approvals are required at all is read right before: a start and a requirement of the same moment have no other order.
 func permit(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec) (out rules.Permit, err error) {
 	out.Inputs = spec.Inputs
 	if out.Fed, err = feed(ctx, c, w, spec); err != nil || !w.ChangesState() {

@@ -105,7 +105,8 @@ func olds(spec api.Spec) []string {
 }
 
 // machineRefs are the references of a spec to secrets that a launcher may have to hand over, once each: those on the
-// runner's machine, and those of Vault. The settings that name them are bounded. A reference that is too long for a launch message cannot name an existing secret.
+// runner's machine, and those of Vault. The settings that name them are bounded. A reference that is too long for a
+// launch message cannot name an existing secret.
 func machineRefs(spec api.Spec) []string {
 	var out []string
 	add := func(ref string) {

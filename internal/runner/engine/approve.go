@@ -173,7 +173,8 @@ func (t *terraform) check(ctx context.Context) (string, error) {
 	return s.text(t.mode), nil
 }
 
-// placePlan writes the plan that was approved, or that policies have seen, anew, under a name that nothing of the job can know, right before it is applied.
+// placePlan writes the plan that was approved, or that policies have seen, anew, under a name that nothing of the job can
+// know, right before it is applied.
 func (t *terraform) placePlan(ctx context.Context) error {
 	if err := t.h.Still(ctx); err != nil {
 		return runnerError(err)

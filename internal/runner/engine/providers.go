@@ -186,8 +186,8 @@ const (
 	installedName  = "providers" // in the engine's data directory
 )
 
-// whyNotShared says why neither cache nor mirror is used; empty means that they may be. What the machine or the workspace has configured for
-// providers wins, for the engine takes only one such configuration.
+// whyNotShared says why neither cache nor mirror is used; empty means that they may be. What the machine or the workspace
+// has configured for providers wins, for the engine takes only one such configuration.
 func (t *terraform) whyNotShared() string {
 	getenv := t.j.Getenv
 	if getenv == nil {
