@@ -26,6 +26,10 @@ const (
 	OldRoute        = "claims by a route out of date"      // a pool claims what belongs to another one by now
 	ApproveOld      = "approval of what is out of date"    // neither the settings nor the time since the plan count
 	NoPermit        = "start without an approval"          // whatever is required by then
+	NoPolicies      = "start without policies"             // whichever hold by then
+	OldInputs       = "inputs not read again"              // a run starts with what another has replaced
+	TreeAtOnce      = "a tree in no order"                 // what depends on a workspace does not wait for it
+	TreeTwice       = "a node not read again"              // a run is submitted of a node that has one by now
 )
 
 // All lists them.
@@ -33,6 +37,6 @@ func All() []string {
 	return []string{
 		NoStartFence, NoBoot, EarlyClaim, EarlySlot, NoWantedCheck, NoVersion, OnePhaseReap, NamelessReports, NoHolder, NoGrace,
 		NoBeatCheck, LateClear, NoPoolCheck, OneTimerPage, OneHeldPage, HeldCut,
-		FoldedTwice, CutBlind, OldRoute, ApproveOld, NoPermit,
+		FoldedTwice, CutBlind, OldRoute, ApproveOld, NoPermit, NoPolicies, OldInputs, TreeAtOnce, TreeTwice,
 	}
 }

@@ -36,6 +36,9 @@ var ordinary = map[string][2]string{
 	mutate.OneHeldPage:  {"reaper", "TestPass_ReadsEveryPage"},
 	mutate.HeldCut:      {"controlplane", "TestHeld_ListsMoreThanAPage"},
 	mutate.CutBlind:     {"controlplane", "TestClaim_SeesAPlaceThatIsFreedBeforeItSaysThatItWaits"},
+	mutate.NoPolicies:   {"controlplane", "TestPolicies_AreThoseThatHoldAtTheStartOfARun"},
+	mutate.OldInputs:    {"controlplane", "TestInputs_ASuccessDuringAStartIsSeen"},
+	mutate.TreeTwice:    {"controlplane", "TestTree_TwoAdvancesAtOnceSubmitOnce"},
 	mutate.OldRoute:     {"controlplane", "TestRoute_ASecondChangeBeginsAnew"},
 }
 
