@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"path"
 
 	"github.com/hashicorp/go-version"
 
@@ -125,6 +126,17 @@ var (
 
 // ReadLockFile returns the providers of a dependency lock file.
 func ReadLockFile(src []byte) any { return readLockFile(src) }
+
+// LinkNames returns the names of the links that a dependency lock file leads to.
+func LinkNames(src []byte) (out []string) {
+	for _, p := range readLockFile(src) {
+		out = append(out, path.Join(p.source, p.version))
+	}
+	return out
+}
+
+// SensitiveInState returns the values that a state marks as sensitive.
+func SensitiveInState(raw []byte) ([]string, error) { return sensitiveInState(raw) }
 
 // UnsafeVersion says why a version of an engine gets nothing from the cache of providers.
 func UnsafeVersion(engine, v string) string {

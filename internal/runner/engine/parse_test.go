@@ -441,3 +441,26 @@ func FuzzParseLockFile(f *testing.F) {
 		}
 	})
 }
+
+// What a lock file says becomes the path of a link: it stays below the directory of the links.
+func FuzzReadLockFile(f *testing.F) {
+	f.Add([]byte("provider \"registry.terraform.io/hashicorp/local\" {\n  version = \"2.5.1\"\n  hashes = [\n    \"h1:x\",\n  ]\n}\n"))
+	f.Add([]byte("provider \"a/../b\" { version = \"1\" }\nprovider \"a/b/c\" { version = \"1/../../..\" }\n"))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		for _, name := range engine.LinkNames(src) {
+			if !filepath.IsLocal(name) || strings.Count(name, "/") != 3 {
+				t.Errorf("a link would lie at %q", name)
+			}
+		}
+	})
+}
+
+func FuzzSensitiveInState(f *testing.F) {
+	f.Add([]byte(`{"format_version":"1.0","values":{"outputs":{"a":{"sensitive":true,"value":"x"}},"root_module":{"resources":[{"values":{"p":"y"},"sensitive_values":{"p":true}}],"child_modules":[null,{}]}}}`))
+	f.Add([]byte(`{"format_version":"1.0","values":{"root_module":{"resources":[null,{"sensitive_values":[[true]],"values":{"0":1}}]}}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if found, err := engine.SensitiveInState(raw); err != nil && len(found) > 0 {
+			t.Errorf("got %q and %v", found, err)
+		}
+	})
+}
