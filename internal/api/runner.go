@@ -292,6 +292,7 @@ type Output struct {
 	Sensitive bool   `json:"sensitive,omitempty" doc:"Whether the code marks it as sensitive"`
 	Value     any    `json:"value,omitempty" doc:"Its value; none where it is sensitive" example:"\"subnet-0abc\""`
 	Masked    bool   `json:"masked,omitempty" doc:"Whether a part of the value is hidden, because the run had a secret with that text: no workspace gets it as an input"`
+	Rounded   bool   `json:"rounded,omitempty" doc:"Whether the value has a number with more digits than readers of JSON keep: no workspace gets it as an input"`
 }
 
 // OutputsLeft names the artifact that has the values of sensitive outputs.

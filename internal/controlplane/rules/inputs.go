@@ -117,6 +117,8 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 		return lacks("%s left %s; correct the name, or add it to the code and %s", p.Workflow, text.Some(names, 10), again)
 	case p.Outputs[i].Masked:
 		return lacks("a secret of %s hides a part of it; mark it as sensitive in the code and at this input, and %s", p.Workflow, again)
+	case p.Outputs[i].Rounded:
+		return lacks("it has a number with more digits than are kept; make it text in the code, and %s", again)
 	case !p.Outputs[i].Sensitive:
 		return p.Outputs[i].Value, false, ""
 	case !in.Sensitive:

@@ -104,7 +104,7 @@ func TestReadOutputs(t *testing.T) {
 	if err != nil || truncated {
 		t.Fatalf("got %v, truncated %v", err, truncated)
 	}
-	want := []api.Output{{Name: "a", Value: false}, {Name: "b", Sensitive: true}, {Name: "c", Value: map[string]any{"n": json.Number("12345678901234567890"), "null": nil}}}
+	want := []api.Output{{Name: "a", Value: false}, {Name: "b", Sensitive: true}, {Name: "c", Value: map[string]any{"n": json.Number("12345678901234567890"), "null": nil}, Rounded: true}}
 	if diff := cmp.Diff(want, outputs); diff != "" {
 		t.Errorf("outputs (-want +got):\n%s", diff)
 	}
@@ -463,4 +463,21 @@ func FuzzSensitiveInState(f *testing.F) {
 			t.Errorf("got %q and %v", found, err)
 		}
 	})
+}
+
+// A number that would arrive as another one is told of.
+func TestReadOutputFile_SaysWhichNumbersAreRounded(t *testing.T) {
+	for value, rounded := range map[string]bool{
+		"1": false, "0": false, "-0.0": false, "0.1": false, "1e3": false, "1.50": false, "123456789012": false, "9007199254740992": false,
+		"9007199254740993": true, "123456789012345678901": true, "0.12345678901234567890123": true, "1e999": true, "1e-999999999": true, "0e999999999": false,
+		`"9007199254740993"`: false, `[1, {"a": 9007199254740993}]`: true, `{"a": [1.5]}`: false,
+	} {
+		outputs, _, _, err := engine.ReadOutputFile([]byte(`{"a": ` + value + `}`))
+		if err != nil || len(outputs) != 1 || outputs[0].Rounded != rounded {
+			t.Errorf("%s: got %+v, %v, want rounded: %v", value, outputs, err, rounded)
+		}
+	}
+	if outputs, _, _, err := engine.ReadOutputFile([]byte(`{"a": {"value": 9007199254740993, "sensitive": true}}`)); err != nil || outputs[0].Rounded {
+		t.Errorf("a sensitive one, which is kept as it is: got %+v, %v", outputs, err)
+	}
 }
