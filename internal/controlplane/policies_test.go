@@ -328,6 +328,20 @@ func TestWaiver_KeepsItsWorkspaceFromBeingDeleted(t *testing.T) {
 	})
 }
 
+func TestWaiver_OfAWorkspaceThatIsDeletedMeanwhileIsRefused(t *testing.T) {
+	between := &once{Store: memory.New(), sort: "waiver/legacy"}
+	w := newWorld(t, between)
+	w.workspace("net")
+	w.policyGroup()
+	between.do = func() { w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net")) }
+	_, _, err := w.plane.PutWaiver(w.ctx(), w.admin, w.waiverOf())
+	wantErr(t, err, workflow.ErrNotFound)
+
+	w.workspace("net")
+	between.sort, between.do = "workspace/net", func() { w.waiver() }
+	wantErr(t, w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"), workflow.ErrInUse)
+}
+
 // What every run reads is bounded, whoever makes it large.
 func TestPolicies_OfAnOrganizationAreBounded(t *testing.T) {
 	w := newWorld(t, memory.New())
