@@ -120,19 +120,19 @@ func TestApply_AMistakeNamesItsPlaceAndChangesNothing(t *testing.T) {
 	good := "kind: pool\nname: good"
 	for says, doc := range map[string]string{
 		":4: document 2: kind: want git_host, issuer, notification, organization, policy_group, pool, project, schedule, waiver, workspace": "kind: server\nname: x",
-		":5: document 2: concurrency: want a whole number":                                                            "kind: pool\nconcurrency: many",
-		":4: document 2: name: give the project a name":                                                               "kind: project\nparent: global",
-		":5: document 2: token: unknown field":                                                                        "kind: pool\ntoken: x",
-		"document 2: pool good is described in":                                                                       good,
-		":4: document 2: project live: parent: there is no project lvie":                                              "kind: project\nname: live\nparent: lvie",
-		":4: document 2: pool other: assigned_workspaces: there is no workspace typo":                                 "kind: pool\nname: other\nassigned_workspaces: [typo]",
-		":4: document 2: schedule x: workspaces: there is no workspace typo":                                          "kind: schedule\nname: x\ncron: '@daily'\nworkspaces: [typo]",
-		":4: document 2: organization: default_pool: there is no pool typo":                                           "kind: organization\ndefault_pool: typo",
-		":4: document 2: project live: approval.rules":                                                                "kind: project\nname: live\napproval: {required: true, rules: [sometimes]}",
-		`:4: document 2: workspace one: there is no pool "typo"`:                                                      described("one") + "\npool: typo",
-		"there is no terminal to ask on: say --yes":                                                                   "kind: organization\nlog_retention_days: 7",
-		"kind: want a workspace here, not a pool|takeover|report|-f":                                                  good,
-		"not a pool: that is for dayfly apply -f|run|file":                                                            good,
+		":5: document 2: concurrency: want a whole number":                            "kind: pool\nconcurrency: many",
+		":4: document 2: name: give the project a name":                               "kind: project\nparent: global",
+		":5: document 2: token: unknown field":                                        "kind: pool\ntoken: x",
+		"document 2: pool good is described in":                                       good,
+		":4: document 2: project live: parent: there is no project lvie":              "kind: project\nname: live\nparent: lvie",
+		":4: document 2: pool other: assigned_workspaces: there is no workspace typo": "kind: pool\nname: other\nassigned_workspaces: [typo]",
+		":4: document 2: schedule x: workspaces: there is no workspace typo":          "kind: schedule\nname: x\ncron: '@daily'\nworkspaces: [typo]",
+		":4: document 2: organization: default_pool: there is no pool typo":           "kind: organization\ndefault_pool: typo",
+		":4: document 2: project live: approval.rules":                                "kind: project\nname: live\napproval: {required: true, rules: [sometimes]}",
+		`:4: document 2: workspace one: there is no pool "typo"`:                      described("one") + "\npool: typo",
+		"there is no terminal to ask on: say --yes":                                   "kind: organization\nlog_retention_days: 7",
+		"kind: want a workspace here, not a pool|takeover|report|-f":                  good,
+		"not a pool: that is for dayfly apply -f|run|file":                            good,
 	} {
 		says, command, other := strings.Cut(says, "|")
 		file := w.put(good, doc)
