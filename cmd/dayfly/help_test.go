@@ -139,7 +139,8 @@ commands: {preview: 'true', update: 'true', destroy: 'true'}
 --- {kind: schedule, name: nightly, cron: 0 3 * * *, projects: [global]}
 --- {kind: policy_group, name: buckets, enforcement: waivable, projects: [payments], source: {directory: /policies}}
 --- {kind: policy_group, name: tags, enforcement: waivable, projects: [payments], source: {directory: /policies}}
---- {kind: waiver, name: logs, group: tags, rule: main.deny, workspace: network, reason: it moves, until: ` + tomorrow + `}
+--- {kind: workspace, name: archive, engine: command, commands: {update: 'true'}}
+--- {kind: waiver, name: logs, group: tags, rule: main.deny, workspace: archive, reason: it moves, until: ` + tomorrow + `}
 `
 	if got := w.in(w.t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != exitOK {
 		w.t.Fatalf("apply: %+v", got)
