@@ -202,13 +202,19 @@ func (w *world) job(name, command string, change ...func(*api.Workspace)) (api.W
 	w.put(name, command, change...)
 	id := w.submit(name, workflow.Update)
 	until(w.t, "the attack is over", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
+	return w.show(id), w.attempted(id)
+}
+
+// attempted takes over what a run says of its single attempts, and returns all that it said.
+func (w *world) attempted(id string) string {
+	w.t.Helper()
 	log := w.log(id)
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "tried ") {
 			w.record(strings.TrimSpace(line))
 		}
 	}
-	return w.show(id), log
+	return log
 }
 
 // jobSucceeds is job for an attack that comes to its end.

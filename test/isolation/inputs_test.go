@@ -82,12 +82,7 @@ func (w *world) steps() {
 	w.must(err)
 	id := w.submit("steps", workflow.Update)
 	until(w.t, "the attack is over", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-	wf, log := w.show(id), w.log(id)
-	for line := range strings.Lines(log) {
-		if strings.HasPrefix(line, "tried ") {
-			w.record(strings.TrimSpace(line))
-		}
-	}
+	wf, log := w.show(id), w.attempted(id)
 	for _, said := range []string{"init has its own: true", "plan has its own: true", "apply has its own: true", "left: keeper", "left: watcher"} {
 		if !strings.Contains(log, said) || wf.State != workflow.Succeeded {
 			w.t.Errorf("got %s (%s: %s) and not %q:\n%s", wf.State, wf.Reason, wf.Detail, said, log)

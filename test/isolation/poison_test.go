@@ -47,12 +47,7 @@ func (w *world) poison() {
 		})
 		id := w.submit(name, workflow.StateList)
 		until(w.t, "the attack is over", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-		log := w.log(id)
-		for line := range strings.Lines(log) {
-			if strings.HasPrefix(line, "tried ") {
-				w.record(strings.TrimSpace(line))
-			}
-		}
+		log := w.attempted(id)
 		if !strings.Contains(log, "tried ") {
 			w.t.Errorf("%s tried nothing:\n%s", name, log)
 		}

@@ -75,7 +75,7 @@ func engine() {
 		fmt.Println(`{"terraform_version":"1.11.4"}`)
 	case "init":
 		if mode == "init" {
-			leaveOne("swap", 0)
+			leaveSwapper(0)
 		}
 		if kind, ok := strings.CutPrefix(mode, "poison "); ok {
 			poisonInstalled(kind)
@@ -83,7 +83,7 @@ func engine() {
 	case "plan":
 		if program, ok := strings.CutPrefix(mode, "rules "); ok {
 			replaceProgram(program)
-			leaveOne("rules", 0)
+			detach("rewriter", nil, "rules")
 		}
 		if data, ok := strings.CutPrefix(mode, "loot "); ok {
 			os.Args[1] = "stranger"
@@ -100,20 +100,20 @@ func engine() {
 			wait(0, nil)
 		}
 		if mode == "later" {
-			leaveOne("swap", os.Getpid())
+			leaveSwapper(os.Getpid())
 		}
 		os.Exit(2)
 	case "show":
 		plan, _ := os.ReadFile(last)
 		switch applies := os.Getenv("DAYFLY_OPERATION") == "update"; {
 		case strings.HasPrefix(mode, "rules "):
-			leaveOne("rules", 0)
+			detach("rewriter", nil, "rules")
 		case mode == "later":
-			leaveOne("swap", os.Getpid())
+			leaveSwapper(os.Getpid())
 		case mode == "placed" && applies:
-			leaveOne("swap", 0)
+			leaveSwapper(0)
 		case mode == "show", mode == "check" && applies:
-			leaveOne("swap", 0)
+			leaveSwapper(0)
 			for now := plan; string(now) == string(plan); now, _ = os.ReadFile(last) {
 				time.Sleep(time.Millisecond)
 			}
@@ -138,44 +138,35 @@ func engine() {
 	os.Exit(0)
 }
 
-// leaveOne leaves a process behind that goes one of these ways, at once or after the end of a process, and waits until it
-// is there.
-func leaveOne(way string, after int) {
+// leaveSwapper leaves a process behind that swaps plans, at once or after the end of a process, and waits until it is
+// there.
+func leaveSwapper(after int) {
 	self, _ := os.Executable()
-	cmd := exec.Command(self, way, strconv.Itoa(after))
+	cmd := exec.Command(self, "swap", strconv.Itoa(after))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	_ = cmd.Run()
 	for range 5000 {
-		if _, err := os.Stat(there(way)); err == nil {
-			fmt.Fprintf(os.Stderr, "a process that %s is left\n", map[string]string{"swap": "swaps plans", "rules": "rewrites rules"}[way])
+		if _, err := os.Stat(swapping()); err == nil {
+			fmt.Fprintln(os.Stderr, "a process that swaps plans is left")
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func there(way string) string { return filepath.Join(os.Getenv("TMPDIR"), way) }
-
-// detached has the way gone by a process in a session of its own, whose parent has ended, and reports whether this one
-// is not it.
-func detached(args []string) bool {
-	if len(args) > 1 {
-		_ = os.WriteFile(there(os.Args[1]), nil, 0o600)
-		return false
-	}
-	self, _ := os.Executable()
-	cmd := exec.Command(self, os.Args[1], args[0], "outside")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	_ = cmd.Start()
-	return true
-}
+func swapping() string { return filepath.Join(os.Getenv("TMPDIR"), "swapping") }
 
 // swap writes another plan to every plan file of the job, and puts others in their place.
 func swap(_ int, args []string) {
-	if detached(args) {
+	if len(args) == 1 {
+		self, _ := os.Executable()
+		cmd := exec.Command(self, "swap", args[0], "outside")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		_ = cmd.Start()
 		return
 	}
 	forged := planOf("thing.forged")
+	_ = os.WriteFile(swapping(), nil, 0o600)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if _, err := os.Stat("/proc/" + args[0] + "/cmdline"); args[0] != "0" && err == nil {
 			continue
@@ -201,10 +192,8 @@ func replaceProgram(program string) {
 }
 
 // rewriteRules makes each rule of the job one that denies nothing, and kills whoever evaluates them.
-func rewriteRules(_ int, args []string) {
-	if detached(args) {
-		return
-	}
+func rewriteRules(int, []string) {
+	here("rewriter")
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		_ = filepath.WalkDir(filepath.Dir(os.Getenv("TMPDIR")), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() && strings.HasSuffix(path, ".rego") {
