@@ -68,19 +68,10 @@ func (f *found) add(name string, value any, sensitive bool, v *values) {
 
 // rounds says whether a value has a number that another one stands for once a reader of JSON has made a float of it.
 func rounds(value any) bool {
-	switch v := value.(type) {
-	case json.Number:
-		return !exact(v.String())
-	case []any:
-		return slices.ContainsFunc(v, rounds)
-	case map[string]any:
-		for _, e := range v {
-			if rounds(e) {
-				return true
-			}
-		}
-	}
-	return false
+	return hasLeaf(value, func(leaf any) bool {
+		n, ok := leaf.(json.Number)
+		return ok && !exact(n.String())
+	})
 }
 
 // exact says whether a float that is written again gives the same number.

@@ -229,19 +229,23 @@ func changedNames(c *tfjson.Change) []string {
 
 // marked says whether a tree of marks has true anywhere.
 func marked(mark any) bool {
-	switch m := mark.(type) {
-	case bool:
-		return m
+	return hasLeaf(mark, func(leaf any) bool { return leaf == true })
+}
+
+// hasLeaf says whether a JSON value has something that is neither a list nor an object, and that is as wanted.
+func hasLeaf(value any, wanted func(leaf any) bool) bool {
+	switch v := value.(type) {
 	case []any:
-		return slices.ContainsFunc(m, marked)
+		return slices.ContainsFunc(v, func(sub any) bool { return hasLeaf(sub, wanted) })
 	case map[string]any:
-		for _, sub := range m {
-			if marked(sub) {
+		for _, sub := range v {
+			if hasLeaf(sub, wanted) {
 				return true
 			}
 		}
+		return false
 	}
-	return false
+	return wanted(value)
 }
 
 // forcingNames lists the attributes at which the paths to what forces a replacement begin.
