@@ -347,7 +347,7 @@ func TestBackup_ThatIsKilledIsNeverTakenForAWholeOne(t *testing.T) {
 	}
 }
 
-// One that is killed before it has its lock leaves an empty directory. What is in the way and is none of ours stays.
+// One that is killed before it has its lock leaves an empty directory. Anything else in the way stays.
 func TestBackup_TakesOnlyItsOwnPartsAway(t *testing.T) {
 	w := newWorld(t)
 	data, stop := w.loaded()

@@ -13,18 +13,11 @@ func TestPolicy_GroupsAndWaiversAreGivenListedAndTakenBack(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("network")
 	until := time.Now().AddDate(0, 1, 0).Format(time.DateOnly)
-	put := func(text string) string {
-		path := filepath.Join(t.TempDir(), "file.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	w.ok("policy", "apply", "-f", put("name: buckets\nenforcement: waivable\nworkspaces: [network]\nsource: {git: {url: https://github.com/example/policies, ref: v1}}\n"))
+	w.ok("policy", "apply", "-f", w.put("name: buckets\nenforcement: waivable\nworkspaces: [network]\nsource: {git: {url: https://github.com/example/policies, ref: v1}}\n"))
 	has(t, "groups", w.ok("policy", "list"), "buckets", "waivable", "network", "https://github.com/example/policies", "active")
 	has(t, "group", w.ok("policy", "show", "buckets"), "enforcement     waivable", "workspaces      network", "edited by       admin")
 
-	waiver := put("name: logs\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + until + "\n")
+	waiver := w.put("name: logs\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + until + "\n")
 	w.ok("waiver", "apply", "-f", waiver)
 	has(t, "again", w.ok("waiver", "apply", "-f", waiver), "is unchanged")
 	has(t, "waivers", w.ok("waiver", "list"), "logs", "buckets", "main.deny", until, "admin", "it moves")

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,12 +18,8 @@ func (w *world) after(lines ...string) {
 	w.t.Helper()
 	for _, line := range lines {
 		name, on, _ := strings.Cut(line, " ")
-		file := filepath.Join(w.t.TempDir(), "workspace.yaml")
 		text := "{name: " + name + ", engine: command, after: [" + on + "], commands: {preview: 'true', update: 'true', destroy: 'true'}}"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
-		w.ok("workspace", "apply", "-f", file)
+		w.ok("workspace", "apply", "-f", w.put(text))
 	}
 }
 
@@ -112,11 +106,7 @@ func TestTree_IsCancelledAndItsFollowerToldSo(t *testing.T) {
 
 func TestTree_WaitsForApprovals(t *testing.T) {
 	w := newWorld(t)
-	file := filepath.Join(t.TempDir(), "net.yaml")
-	if err := os.WriteFile(file, []byte("{name: net, engine: terraform, source: {directory: /src}, approval: {required: true}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("workspace", "apply", "-f", w.put("{name: net, engine: terraform, source: {directory: /src}, approval: {required: true}}"))
 	w.after("db net")
 	told := make(chan string, 1)
 	go func() { told <- w.planned(api.Changes{Add: 1}) }()

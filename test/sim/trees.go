@@ -160,9 +160,10 @@ func (w *world) before(t *tree, name string) (out []treeNode) {
 func (w *world) grew(id string) {
 	found, version := versioned[tree](w, store.Key{Part: "tree/default", Sort: id})
 	now, old := &found, w.truth.trees[id]
-	if now.version = version; version == 0 || old != nil && old.version == version {
+	if version == 0 || old != nil && old.version == version {
 		return
 	}
+	now.version = version
 	w.truth.trees[id] = now
 	if old == nil {
 		return
