@@ -57,10 +57,10 @@ output "reports_queue" {
 
 output "endpoint_security_group_id" {
   description = "The security group of the stack's endpoints; none in modes nat and public."
-  value       = aws_cloudformation_stack.pool.outputs["EndpointSecurityGroupId"]
+  value       = aws_cloudformation_stack.pool.outputs["StackEndpointSecurityGroupId"]
 }
 
 output "s3_prefix_list_id" {
   description = "The prefix list of S3 that tasks may reach; none in modes nat and public."
-  value       = aws_cloudformation_stack.pool.outputs["S3PrefixListId"]
+  value       = aws_cloudformation_stack.pool.outputs["TaskS3PrefixListId"]
 }

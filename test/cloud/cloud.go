@@ -446,7 +446,7 @@ func (c *Cloud) networkOutput(output, stack string, parameters map[string]string
 			return "", err
 		}
 		c.network = s
-		c.ECS.AddNetwork(ecs.Network{VPC: s.Outputs["VpcId"], Subnets: strings.Split(s.Outputs["SubnetIds"], ",")})
+		c.ECS.AddNetwork(ecs.Network{VPC: s.Outputs["TaskVpcId"], Subnets: strings.Split(s.Outputs["TaskSubnetIds"], ",")})
 		c.ECS.AddNetwork(ecs.Network{
 			VPC: str(s.Resources["TaskSecurityGroup"].Properties["VpcId"]), SecurityGroups: []string{s.Outputs["TaskSecurityGroupId"]},
 		})

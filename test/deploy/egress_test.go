@@ -39,7 +39,7 @@ func egress(n *templates.Stack) (out []string) {
 		for _, key := range []string{"CidrIp", "DestinationSecurityGroupId", "DestinationPrefixListId"} {
 			to += templates.Text(templates.At(r, key))
 		}
-		if to == n.Outputs["EndpointSecurityGroupId"] {
+		if to == n.Outputs["StackEndpointSecurityGroupId"] {
 			to = "own endpoints"
 		}
 		out = append(out, fmt.Sprintf("%s %s", templates.Text(templates.At(r, "ToPort")), to))

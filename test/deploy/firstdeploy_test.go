@@ -109,7 +109,7 @@ func TestDeploy_AnOutputThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	s := deployed(t)
 	for key, stack := range map[string]string{
-		"Bucket": "artifacts", "RepositoryUri": "artifacts", "RepositoryName": "artifacts", "ServiceUrl": "control", "AdminTokenSecret": "control",
+		"Bucket": "artifacts", "RepositoryUri": "artifacts", "ImageRepository": "artifacts", "ServiceUrl": "control", "AdminTokenSecret": "control",
 		"TicketKeysSecret": "main", "PoolTokenSecret": "main", "WakeTarget": "main",
 	} {
 		s.keep("stacks/dayfly-"+stack+"/missing", key+"\n")

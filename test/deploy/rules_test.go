@@ -52,6 +52,26 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// The SAM CLI translates the keys of a nested stack's outputs by the values of its parameters. An output with the name of
+// a list parameter ends `sam build` with a crash, and one with another parameter's name gets a wrong key.
+func TestOutputs_HaveNoNameOfAParameter(t *testing.T) {
+	all, err := filepath.Glob("../../infra/transformed/*.json")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("no templates: %v", err)
+	}
+	for _, path := range all {
+		tmpl, err := templates.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range tmpl.Outputs {
+			if _, taken := tmpl.Parameters[name]; taken {
+				t.Errorf("%s: rename output %s: a parameter has the name", filepath.Base(path), name)
+			}
+		}
+	}
+}
+
 // fitting are those parameters that a template has.
 func fitting(t *testing.T, name, mode string, more map[string]string) map[string]string {
 	t.Helper()
