@@ -14,7 +14,7 @@ func download(ctx context.Context, h Host, j Job, engine string, want version.Co
 	if err != nil {
 		return binary{}, fmt.Errorf("not downloaded: %w", err)
 	}
-	v, err := ask(ctx, h, engines()[engine], tool.Path, j.TempDir)
+	v, err := says(ctx, h, j, engines()[engine], tool.Path)
 	if err == nil && !v.Equal(tool.Version) {
 		err = fmt.Errorf("it says that it is %s", v)
 	}

@@ -136,6 +136,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // engine is how an engine is found and run. What else is known of it is in api.Engine.
 type engine struct {
+	pkg     string   // Go package that its program is built from
 	ask     []string // what its program is asked, to say its version
 	version func(answer []byte) (*version.Version, error)
 	run     func(ctx context.Context, h Host, j Job) (Outcome, error)
@@ -144,10 +145,10 @@ type engine struct {
 // engines has an engine for each of api.Engines.
 func engines() map[string]engine {
 	return map[string]engine{
-		api.EngineTerraform:  {askJSON(), versionOfJSON, runTerraform},
-		api.EngineTofu:       {askJSON(), versionOfJSON, runTerraform},
-		api.EngineTerragrunt: {askTerragrunt(), versionOfTerragrunt, runTerragrunt},
-		api.EnginePulumi:     {askPulumi(), versionOfPulumi, runPulumi},
+		api.EngineTerraform:  {"github.com/hashicorp/terraform", askJSON(), versionOfJSON, runTerraform},
+		api.EngineTofu:       {"github.com/opentofu/opentofu/cmd/tofu", askJSON(), versionOfJSON, runTerraform},
+		api.EngineTerragrunt: {"github.com/gruntwork-io/terragrunt", askTerragrunt(), versionOfTerragrunt, runTerragrunt},
+		api.EnginePulumi:     {"github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", askPulumi(), versionOfPulumi, runPulumi},
 		api.EngineCommand:    {run: runCommand},
 	}
 }

@@ -172,7 +172,7 @@ func find(ctx context.Context, h Host, j Job, engine, constraint string) (binary
 	places := candidates(engine, j.EnginePath, searchPath, want)
 	var seen []string
 	for _, c := range places[:min(len(places), maxCandidates)] {
-		v, err := ask(ctx, h, engines()[engine], c.path, j.TempDir)
+		v, err := says(ctx, h, j, engines()[engine], c.path)
 		switch {
 		case context.Cause(ctx) != nil:
 			return binary{}, err
@@ -211,6 +211,21 @@ func notFound(engine, want string, extra, seen []string, download error) error {
 		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
 		Detail: text.Middle(fmt.Sprintf("this runner has no %s: looked %s, %s; %v; install it there or change the workspace's engine_version", what, where, found, download), maxDetail),
 	}
+}
+
+// says returns the version that a program says it is, or said when it was asked before and was the same.
+func says(ctx context.Context, h Host, j Job, e engine, path string) (*version.Version, error) {
+	before, unknown := toolcache.Identify(path)
+	if unknown == nil {
+		if v, ok := j.Tools.Said(before); ok {
+			return v, nil
+		}
+	}
+	v, err := ask(ctx, h, e, path, j.TempDir)
+	if after, gone := toolcache.Identify(path); err == nil && unknown == nil && gone == nil && after == before {
+		j.Tools.Remember(before, e.pkg, v)
+	}
+	return v, err
 }
 
 // ask makes a program say its version.

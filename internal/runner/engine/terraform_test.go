@@ -15,6 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -592,6 +593,37 @@ func TestRun_SearchThatWasBegunIsUsed(t *testing.T) {
 		if len(other.args) != 1 || slices.ContainsFunc(h.args, func(args []string) bool { return args[1] == "version" }) {
 			t.Errorf("%s: the search ran %q, the run %q; want one question for the version", constraint, other.args, h.args)
 		}
+	}
+}
+
+// An engine is started to say its version once, and not by each run. A script is asked each time.
+func TestLook_AsksForAVersionOnce(t *testing.T) {
+	dir := t.TempDir()
+	fakeEngine(t, filepath.Join(dir, "tofu"), "1.10.2", "")
+	for name, c := range map[string]struct {
+		engine, path string
+		asked        []int // commands of the first search, and of the second
+	}{
+		"terraform": {api.EngineTerraform, os.Getenv("PATH"), []int{1, 0}},
+		"tofu":      {api.EngineTofu, os.Getenv("PATH"), []int{1, 0}},
+		"a script":  {api.EngineTofu, dir, []int{1, 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(c.engine); err != nil && c.path != dir {
+				t.Skipf("%s is not on this machine", c.engine)
+			}
+			j := job(t, c.engine, workflow.Preview, nil)
+			j.Path, j.Tools = c.path, &toolcache.Cache{Dir: t.TempDir()}
+			for _, want := range c.asked {
+				h := newHost()
+				search := engine.Look(t.Context(), h, j)
+				search.Wait()
+				search.End()
+				if len(h.args) != want {
+					t.Errorf("it ran %q, want %d commands", h.args, want)
+				}
+			}
+		})
 	}
 }
 
