@@ -66,6 +66,7 @@ func (h *host) step(ctx context.Context, name string, fn func(ctx context.Contex
 		status, text = workflow.StepFailed, err.Error()
 	}
 	h.r.steps.finish(seq, status, h.r.hidden.String(text), h.exit)
+	h.r.logs.EndStep()
 	return err
 }
 

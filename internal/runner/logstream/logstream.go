@@ -26,7 +26,8 @@ import (
 )
 
 // How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait, unless SetWait says
-// another time, or when it is as large as a call may be: each batch is a call and a write of the control plane.
+// another time, or when it is as large as a call may be: each batch is a call and a write of the control plane. While
+// somebody reads, the first batches leave sooner, see growing, and so does the end of a step.
 const (
 	FirstWait = 50 * time.Millisecond
 	BatchWait = 5 * time.Second
@@ -40,6 +41,11 @@ const (
 	firstRetry = 500 * time.Millisecond
 	mostRetry  = 15 * time.Second
 )
+
+// growing is how long lines are gathered for the batches after a reader came; after these, as SetWait says.
+func growing() []time.Duration {
+	return []time.Duration{FirstWait, 100 * time.Millisecond, 200 * time.Millisecond}
+}
 
 // Config says where lines go and what may be used to keep them.
 type Config struct {
@@ -69,7 +75,9 @@ type Stream struct {
 	next     int64         // number of the next line of the file
 	wire     int           // of the lines between them
 	began    time.Time     // when the first line was added
-	wait     time.Duration // between two batches
+	wait     time.Duration // between two batches, when it has grown
+	batches  int           // since a reader came
+	ended    int64         // the lines before it are of steps that have ended
 	quota    int64         // what the log may hold
 	used     int64         // of the quota
 	full     bool          // a line says that it is used up
@@ -100,11 +108,28 @@ func (s *Stream) SetQuota(quota int64) {
 	s.quota = cmp.Or(quota, api.DefaultLogQuota)
 }
 
-// SetWait says how long lines are gathered for a batch, up to MostWait; 0 means BatchWait.
+// SetWait says how long lines are gathered for a batch, up to MostWait; 0 means BatchWait. Less than BatchWait means
+// that somebody reads.
 func (s *Stream) SetWait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wait = cmp.Or(min(d, MostWait), BatchWait)
+	d = cmp.Or(min(d, MostWait), BatchWait)
+	if !s.isRead() && d < BatchWait {
+		s.batches = 0
+	}
+	s.wait = d
+}
+
+// isRead reports whether somebody reads. The lock is held.
+func (s *Stream) isRead() bool { return s.wait < BatchWait }
+
+// EndStep sends the lines so far without waiting for more, if somebody reads.
+func (s *Stream) EndStep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write()
+	s.ended = s.next
+	s.signal()
 }
 
 // Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the control plane.
@@ -305,7 +330,10 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	}
 	left := FirstWait - time.Since(s.began)
 	if !last.IsZero() {
-		left = s.wait - time.Since(last)
+		left = s.gather() - time.Since(last)
+	}
+	if s.isRead() && s.base < s.ended {
+		left = 0
 	}
 	if left > 0 && s.flushes == 0 && waiting < api.MaxLogLines && s.wire < api.MaxLogBatch {
 		return api.Logs{}, left
@@ -322,7 +350,16 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 		out.Lines = append(out.Lines, l)
 		return len(out.Lines) < limit
 	})
+	s.batches++
 	return out, 0
+}
+
+// gather is how long lines are gathered for the next batch. The lock is held.
+func (s *Stream) gather() time.Duration {
+	if waits := growing(); s.isRead() && s.batches < len(waits) {
+		return min(waits[s.batches], s.wait)
+	}
+	return s.wait
 }
 
 // each calls f with the lines that are not accepted yet, and with where each of them ends.

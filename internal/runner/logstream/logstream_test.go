@@ -534,45 +534,33 @@ func TestAdd_ALogThatIsFullSaysSoAndKeepsRoomForTheRunner(t *testing.T) {
 	})
 }
 
-// R5: while somebody reads, lines are not gathered for long; where each call is paid for and nobody reads, they are.
+// R5: where each call is paid for and nobody reads, lines are gathered for long.
 func TestSetWait_SaysHowLongLinesAreGathered(t *testing.T) {
 	k := &keeper{}
 	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
 		s.Add("", "first", false)
 		pass(logstream.FirstWait)
 		synctest.Wait()
-		s.SetWait(500 * time.Millisecond)
-		s.Add("", "second", false)
-		pass(499 * time.Millisecond)
-		synctest.Wait()
-		if got := len(k.texts()); got != 1 {
-			t.Errorf("got %d lines before the wait is over, want 1", got)
-		}
-		pass(time.Millisecond)
-		synctest.Wait()
-		if got := len(k.texts()); got != 2 {
-			t.Errorf("got %d lines after it, want 2", got)
-		}
 		s.SetWait(0)
-		s.Add("", "third", false)
+		s.Add("", "second", false)
 		pass(logstream.BatchWait - time.Millisecond)
 		synctest.Wait()
-		if got := len(k.texts()); got != 2 {
-			t.Errorf("got %d lines although nobody reads, want 2", got)
+		if got := len(k.texts()); got != 1 {
+			t.Errorf("got %d lines although nobody reads, want 1", got)
 		}
 		pass(time.Millisecond)
 		synctest.Wait()
 		s.SetWait(time.Hour)
-		s.Add("", "fourth", false)
+		s.Add("", "third", false)
 		pass(logstream.MostWait - time.Millisecond)
 		synctest.Wait()
-		if got := len(k.texts()); got != 3 {
-			t.Errorf("got %d lines before the longest wait is over, want 3", got)
+		if got := len(k.texts()); got != 2 {
+			t.Errorf("got %d lines before the longest wait is over, want 2", got)
 		}
 		pass(time.Millisecond)
 		synctest.Wait()
-		if got := len(k.texts()); got != 4 {
-			t.Errorf("got %d lines after it, want 4", got)
+		if got := len(k.texts()); got != 3 {
+			t.Errorf("got %d lines after it, want 3", got)
 		}
 	})
 }
@@ -665,6 +653,60 @@ func TestFlush_DoesNotWaitForTheFirstBatch(t *testing.T) {
 		}
 		if d := cmp.Diff([]int{3}, k.batches); d != "" {
 			t.Errorf("batches (-want +got):\n%s", d)
+		}
+	})
+}
+
+// R5: while somebody reads, the first batches leave sooner than later ones.
+func TestSetWait_GrowsForAReader(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		read := func(want ...time.Duration) {
+			t.Helper()
+			for _, wait := range want {
+				before := len(k.texts())
+				s.Add("", "x", false)
+				pass(wait - time.Millisecond)
+				synctest.Wait()
+				if got := len(k.texts()); got != before {
+					t.Errorf("got a line before %s, want none", wait)
+				}
+				pass(time.Millisecond)
+				synctest.Wait()
+				if got := len(k.texts()); got != before+1 {
+					t.Errorf("got %d lines after %s, want one", got-before, wait)
+				}
+			}
+		}
+		grown := []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond}
+		s.SetWait(500 * time.Millisecond)
+		read(append([]time.Duration{logstream.FirstWait}, grown...)...)
+		s.SetWait(25 * time.Second)
+		read(25 * time.Second)
+		s.SetWait(500 * time.Millisecond) // another reader
+		read(append([]time.Duration{logstream.FirstWait}, grown...)...)
+	})
+}
+
+// R5: while somebody reads, the end of a step does not wait for more.
+func TestEndStep_SendsAtOnceForAReader(t *testing.T) {
+	k := &keeper{}
+	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
+		for _, c := range []struct {
+			wait time.Duration
+			want int
+		}{{500 * time.Millisecond, 1}, {25 * time.Second, 0}} {
+			s.SetWait(c.wait)
+			if err := s.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before := len(k.texts())
+			s.Add("plan", "its last line", false)
+			s.EndStep()
+			synctest.Wait()
+			if got := len(k.texts()) - before; got != c.want {
+				t.Errorf("wait %s: got %d lines at once, want %d", c.wait, got, c.want)
+			}
 		}
 	})
 }
