@@ -23,8 +23,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build the binaries for this machine into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -tags machine -o bin/dayfly-runner ./runnerimage
+	@LDFLAGS='$(LDFLAGS)' scripts/build bin ./cmd/...
 
 .PHONY: image
 image: ## Make the image of container jobs (IMAGE=, BASE=, EXTRA_CA=, OUTPUT=, PUSH=1 ...: docs/configuration.md)

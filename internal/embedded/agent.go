@@ -43,7 +43,7 @@ type AgentConfig struct {
 	Settings config.Config // working_directory is the data directory; token and service_url are for an agent alone
 	Version  string        // empty means "dev"
 	// Runner is the command of a runner for jobs that run as processes: an absolute path and its arguments. Empty means
-	// RunnerProgram beside this program if it has the same version, else this program with the argument "runner".
+	// RunnerProgram beside this program if it was built with it, else this program with the argument "runner".
 	Runner     []string
 	DockerHost string                           // where the Docker engine is, as DOCKER_HOST says it; empty means its usual socket
 	Path       string                           // PATH in which engines and commands are looked for; empty means the runner's default
@@ -296,12 +296,12 @@ func clientConfig(cfg AgentConfig, to upstream) client.Config {
 	}
 }
 
-func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process.Config, error) {
+// processConfig also says which runner jobs start; empty where the configuration names it.
+func processConfig(cfg AgentConfig, data *dataDir) (of process.Config, said string, err error) {
 	command := cfg.Runner
 	if len(command) == 0 {
-		var err error
-		if command, err = runnerCommand(ctx, cfg.Version); err != nil {
-			return process.Config{}, err
+		if command, said, err = runnerCommand(runnerDigest); err != nil {
+			return of, "", err
 		}
 	}
 	m := machine(cfg, data, JobsDir)
@@ -309,7 +309,7 @@ func processConfig(ctx context.Context, cfg AgentConfig, data *dataDir) (process
 	return process.Config{
 		Machine: m, Command: command, SecretsStore: data.file(SecretsDir), Path: cfg.Path,
 		VaultAddress: cfg.Settings.VaultAddress, VaultNamespace: cfg.Settings.VaultNamespace, VaultTokenFile: cfg.Settings.VaultTokenFile,
-	}, nil
+	}, said, nil
 }
 
 // absolute returns the absolute directories of a PATH. The runner gets them by name, because it takes no PATH

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"context"
 	"errors"
 	"sync"
 
@@ -28,7 +27,7 @@ type Parts struct {
 // PartsOf passes settings on as newAgent does.
 func PartsOf(cfg AgentConfig) (Parts, error) {
 	data := &dataDir{path: "/data"}
-	processes, err := processConfig(context.Background(), cfg, data)
+	processes, _, err := processConfig(cfg, data)
 	containers, failed := dockerConfig(cfg, data)
 	err = errors.Join(err, failed)
 	token := cfg.Settings.Token

@@ -1,12 +1,13 @@
 package embedded
 
 import (
-	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
-	"os/exec"
-	"strings"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 )
@@ -14,34 +15,46 @@ import (
 // RunnerProgram is the runner alone, which a build puts beside this program.
 const RunnerProgram = "dayfly-runner"
 
-// versionTime bounds the question which version a runner is.
-const versionTime = 30 * time.Second
+// runnerDigest is the SHA-256 of the runner that was built before this program, in hexadecimal. It is set by the build;
+// see the Makefile.
+var runnerDigest string
 
 // runnerCommand is how runners that are processes are started: the runner beside this program, which links nothing
-// of the control plane and so starts in half the time and with less memory, where it is of the same version; else
-// this program again.
-func runnerCommand(ctx context.Context, version string) ([]string, error) {
+// of the control plane and so starts in half the time and with less memory, where it has the digest; else this program
+// again. said tells which, and why.
+func runnerCommand(digest string) (command []string, said string, err error) {
 	beside, err := child.Beside(RunnerProgram)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if isVersion(ctx, beside, version) {
-		return []string{beside}, nil
+	found, err := digestOf(beside)
+	switch {
+	case err == nil && found == digest:
+		return []string{beside}, "jobs start " + beside, nil
+	case errors.Is(err, fs.ErrNotExist):
+		said = "there is no " + RunnerProgram + " beside it"
+	case err != nil:
+		said = err.Error()
+	default:
+		said = beside + " was not built with it"
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
+		return nil, "", fmt.Errorf("find this program: %w", err)
 	}
-	return []string{self, "runner"}, nil
+	return []string{self, "runner"}, "jobs start this program, which is slower: " + said + " (make build)", nil
 }
 
-// isVersion reports whether a runner is of a version. A version that two different builds may have is none.
-func isVersion(ctx context.Context, runner, version string) bool {
-	if version == "" || version == "dev" || version == "unknown" || strings.HasSuffix(version, "-dirty") {
-		return false
+// digestOf returns the SHA-256 of a file, in hexadecimal.
+func digestOf(path string) (string, error) {
+	f, err := os.Open(path) //nolint:gosec // G304: it lies beside this program
+	if err != nil {
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, versionTime)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, runner, "version").Output()
-	return err == nil && strings.TrimSpace(string(out)) == version
+	defer func() { _ = f.Close() }()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }

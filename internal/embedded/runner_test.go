@@ -1,8 +1,9 @@
 package embedded_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,37 +11,30 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
 
-// The runner beside this program is taken where it is of the same version, and never where two builds may have
-// that version.
-func TestRunnerCommand_TakesTheRunnerOfTheSameVersion(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the runner")
-	}
+// The runner beside this program is taken where it is the one that was built with it, whatever the version of either.
+func TestRunnerCommand_TakesTheRunnerOfTheSameBuild(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	beside := filepath.Join(filepath.Dir(self), embedded.RunnerProgram)
-	command := func(version string) string {
-		got, err := embedded.RunnerCommand(t.Context(), version)
-		if err != nil {
-			t.Fatal(err)
+	digest := fmt.Sprintf("%x", sha256.Sum256([]byte("a runner")))
+	choose := func(digest, want, says string) {
+		t.Helper()
+		command, said, err := embedded.RunnerCommand(digest)
+		if err != nil || strings.Join(command, " ") != want || !strings.Contains(said, says) {
+			t.Errorf("with digest %q: %q, %q, %v; want %q and %q", digest, command, said, err, want, says)
 		}
-		return strings.Join(got, " ")
 	}
-	if got := command("v1.2.3"); got != self+" runner" {
-		t.Errorf("without one: %s", got)
-	}
+	choose(digest, self+" runner", "there is no dayfly-runner beside it")
 	t.Cleanup(func() { _ = os.Remove(beside) })
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-X main.version=v1.2.3", "-o", beside, "../../runnerimage")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := os.WriteFile(beside, []byte("a runner"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for version, want := range map[string]string{
-		"v1.2.3": beside, "v1.2.4": self + " runner", "": self + " runner", "dev": self + " runner", "v1.2.3-dirty": self + " runner",
-	} {
-		if got := command(version); got != want {
-			t.Errorf("version %q: %s, want %s", version, got, want)
-		}
+	choose(digest, beside, "jobs start "+beside)
+	choose("", self+" runner", beside+" was not built with it")
+	if err := os.WriteFile(beside, []byte("another one"), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	choose(digest, self+" runner", beside+" was not built with it")
 }

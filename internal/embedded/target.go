@@ -50,14 +50,14 @@ type target struct {
 func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, error) {
 	switch wanted := cfg.Settings.DeployTarget; {
 	case wanted == config.TargetProcess:
-		return openProcesses(ctx, cfg, data, "as deploy_target says")
+		return openProcesses(cfg, data, "as deploy_target says")
 	case wanted == config.TargetDocker:
 		t, _, err := openContainers(ctx, cfg, data, "as deploy_target says")
 		return t, err
 	case wanted == config.TargetECS:
 		return openFargate(ctx, cfg)
 	case len(cfg.Runner) > 0:
-		return openProcesses(ctx, cfg, data, "deploy_target auto: the runner is a program of this machine")
+		return openProcesses(cfg, data, "deploy_target auto: the runner is a program of this machine")
 	}
 	t, left, err := openContainers(ctx, cfg, data, "deploy_target auto: the engine answers, and the image is there")
 	if err == nil {
@@ -67,11 +67,11 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 		// As processes, nobody would hear of them again.
 		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start the engine again, or abandon these jobs with deploy_target process: %w", text.Count(left, "container job"), err)
 	}
-	return openProcesses(ctx, cfg, data, "deploy_target auto: no containers, because "+text.Cut(strings.Join(strings.Fields(err.Error()), " "), 300))
+	return openProcesses(cfg, data, "deploy_target auto: no containers, because "+text.Cut(strings.Join(strings.Fields(err.Error()), " "), 300))
 }
 
-func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why string) (*target, error) {
-	parts, err := processConfig(ctx, cfg, data)
+func openProcesses(cfg AgentConfig, data *dataDir, why string) (*target, error) {
+	parts, runner, err := processConfig(cfg, data)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +81,9 @@ func openProcesses(ctx context.Context, cfg AgentConfig, data *dataDir, why stri
 	}
 	is := l.Isolation()
 	lines := []string{"jobs run as processes of this machine (" + why + ")"}
+	if runner != "" {
+		lines = append(lines, runner)
+	}
 	if is.EngineUser {
 		lines = append(lines, "workflow code runs as a separate user")
 	} else {
