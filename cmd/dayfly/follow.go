@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,10 +19,12 @@ import (
 
 // Intervals and limits of a follower.
 const (
-	lookEvery  = 500 * time.Millisecond // between requests for the workflow's state
+	lookEvery  = 500 * time.Millisecond // between requests that do not wait for news
+	askEvery   = 10 * time.Millisecond  // between requests that wait: what changes together comes together
 	whyEvery   = 5 * time.Second        // between requests for why it waits
 	frameEvery = 120 * time.Millisecond // between drawings of the live line
-	logWait    = 10 * time.Second       // how long one request waits for lines
+	newsWait   = 10 * time.Second       // how long one request waits for a change, or for lines
+	stepsWait  = time.Second            // for the report of a step whose lines are there
 	logPage    = 1000                   // lines of one answer
 	awayTold   = 5 * time.Second        // without an answer before the follower says so
 	awayMost   = 2 * time.Minute        // without an answer before the follower gives up
@@ -216,15 +219,15 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 	}
 }
 
-// askStates reads the workflow's state until it has ended.
+// askStates reads the workflow's state and steps, each time that they change, until it has ended.
 func (f *follower) askStates(ctx context.Context) error {
-	return f.poll(ctx, func() (bool, error) {
-		w, err := f.cl.Workflow(ctx, f.id)
-		if err != nil {
+	var w api.Workflow
+	return f.poll(ctx, func() (done bool, err error) {
+		if w, err = f.cl.WorkflowAfter(ctx, f.id, w.Revision, newsWait); err != nil {
 			return false, err
 		}
 		return w.State.Terminal(), send(ctx, f.states, w)
-	}, lookEvery)
+	}, askEvery)
 }
 
 // askLines reads the log of each attempt in turn. It does not end by itself: after the last line of one attempt
@@ -233,7 +236,7 @@ func (f *follower) askLines(ctx context.Context) error {
 	attempt, offset := f.view.attempt, f.view.from
 	begun := map[string]bool{} // steps
 	return f.poll(ctx, func() (bool, error) {
-		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, logWait)
+		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, newsWait)
 		if err != nil {
 			return false, err
 		}
@@ -251,6 +254,9 @@ func (f *follower) askLines(ctx context.Context) error {
 		}
 		if len(begun) > before {
 			w, err := f.cl.Workflow(ctx, f.id)
+			if err == nil && isBehind(w, page) {
+				w, err = f.cl.WorkflowAfter(ctx, f.id, w.Revision, stepsWait)
+			}
 			if err == nil {
 				err = send(ctx, f.states, w)
 			}
@@ -269,7 +275,15 @@ func (f *follower) askLines(ctx context.Context) error {
 			return false, wait.For(ctx, lookEvery)
 		}
 		return false, nil
-	}, 50*time.Millisecond)
+	}, askEvery)
+}
+
+// isBehind reports whether a workflow does not have the step of a page's last line yet: runners report lines and steps in
+// calls of their own.
+func isBehind(w api.Workflow, page api.LogPage) bool {
+	step := page.Lines[len(page.Lines)-1].Step
+	return step != "" && page.Attempt == w.Attempt && !w.State.Terminal() &&
+		!slices.ContainsFunc(w.Steps, func(s api.Step) bool { return s.Name == step })
 }
 
 // askWaits asks why the workflow waits, until it runs.
@@ -301,6 +315,10 @@ func (f *follower) poll(ctx context.Context, ask func() (bool, error), every tim
 	var away time.Time
 	for {
 		done, err := ask()
+		pause := every
+		if err != nil {
+			pause = max(every, lookEvery)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -319,7 +337,7 @@ func (f *follower) poll(ctx context.Context, ask func() (bool, error), every tim
 		if done {
 			return nil
 		}
-		if err := wait.For(ctx, every); err != nil {
+		if err := wait.For(ctx, pause); err != nil {
 			return err
 		}
 	}

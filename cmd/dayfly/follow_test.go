@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner/logstream"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -141,6 +145,42 @@ func TestFollow_TheEndOfAStepComesAfterItsLines(t *testing.T) {
 	want := "init     │ line 0\ninit     │ line 1\n✓ init 1.0s\nplan     │ line 2\nplan     │ line 3\n✓ plan 1.0s\n✓ apply 1.0s\n"
 	if got != want || out.String() != want+"✓ output 1.0s\n" {
 		t.Errorf("got %q and at last %q, want %q", got, out.String(), want)
+	}
+}
+
+// Lines may come before the report of their step. The end of the step before is shown between them all the same.
+func TestFollow_WaitsForTheReportOfAStep(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		var out any = api.LogPage{Attempt: 1, Next: 2, Lines: []api.LogLine{{Step: "init", Text: "a line"}, {Step: "plan", Text: "another"}}, Done: true}
+		if r.URL.Path == "/v1/workflows/wf_1" {
+			w := api.Workflow{ID: "wf_1", State: workflow.Running, Attempt: 1, Revision: "before", Steps: []api.Step{{Seq: 1, Name: "init", Status: workflow.StepRunning}}}
+			if q := r.URL.Query(); q.Get("wait_seconds") != "" && q.Get("revision") == "before" {
+				w.Steps = []api.Step{{Seq: 1, Name: "init", Status: workflow.StepSucceeded, LogEnd: 1}, {Seq: 2, Name: "plan", Status: workflow.StepRunning}}
+			}
+			out = w
+		}
+		_ = json.NewEncoder(answer).Encode(out)
+	}))
+	defer server.Close()
+	cl, err := client.New(client.Config{URL: server.URL, Token: func() redact.String { return redact.New("token") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{cl: cl, id: "wf_1", states: make(chan api.Workflow), lines: make(chan api.LogPage)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.askLines(ctx) }()
+	select {
+	case <-f.lines:
+		t.Error("the lines came before the steps")
+	case w := <-f.states:
+		if len(w.Steps) != 2 {
+			t.Errorf("got the steps %+v, want also the one whose line is there", w.Steps)
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

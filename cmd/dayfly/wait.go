@@ -31,9 +31,12 @@ func (c *workflowWait) Run(a *app, cl *client.Client) error {
 	list := make([]api.Workflow, len(c.ID))
 	err := each(ctx, len(c.ID), callsAtOnce, func(ctx context.Context, i int) error {
 		return (&follower{}).poll(ctx, func() (done bool, err error) {
-			list[i], err = cl.Workflow(ctx, c.ID[i])
-			return err == nil && c.reached(list[i]), err
-		}, lookEvery)
+			w, err := cl.WorkflowAfter(ctx, c.ID[i], list[i].Revision, newsWait)
+			if err == nil {
+				list[i] = w
+			}
+			return err == nil && c.reached(w), err
+		}, askEvery)
 	})
 	switch {
 	case a.ctx.Err() != nil:

@@ -245,6 +245,7 @@ type Workflow struct {
 	Result          *Result            `json:"result,omitempty" doc:"What its runner reported at the end"`
 	Steps           []Step             `json:"steps,omitempty" doc:"Steps of the latest attempt; only in the answer about one workflow"`
 	Version         int64              `json:"version" doc:"Version of the stored record" example:"3"`
+	Revision        string             `json:"revision,omitempty" doc:"Changes with anything else that is said here; only in the answer about one workflow" example:"2pbm1vq6u7mzi"`
 }
 
 // Aftermath says what to do after a run that was cut off while it could change the state; empty after any other.

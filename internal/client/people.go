@@ -118,6 +118,15 @@ func (c *Client) Workflow(ctx context.Context, id string) (api.Workflow, error) 
 	return get[api.Workflow](ctx, c, "show workflow "+id, nil, "v1", "workflows", id)
 }
 
+// WorkflowAfter is Workflow. It waits up to wait, in whole seconds, until the workflow has another revision than the one
+// that was seen.
+func (c *Client) WorkflowAfter(ctx context.Context, id, seen string, wait time.Duration) (api.Workflow, error) {
+	q := url.Values{}
+	set(q, "revision", seen)
+	setInt(q, "wait_seconds", int64(wait/time.Second))
+	return ask[api.Workflow](ctx, c, brief, call{what: "show workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id}, query: q, wait: wait})
+}
+
 // Workflows lists workflows, the newest first.
 func (c *Client) Workflows(ctx context.Context, f Filter) (api.Page[api.Workflow], error) {
 	q := listing(f.Cursor, f.Limit)

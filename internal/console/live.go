@@ -3,9 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"net/http"
 	"runtime/debug"
@@ -39,7 +37,7 @@ type liveData struct {
 
 // liveOf says how a page goes on after a look.
 func liveOf(w api.Workflow, done bool, from int64) liveData {
-	d := liveData{seen: digestOf(w), done: done, from: from}
+	d := liveData{seen: w.Revision, done: done, from: from}
 	reviewed := w.Review == nil || w.Review.Status != api.ReviewWaiting
 	switch over := w.State.Terminal() && !w.SlotHeld; {
 	case over && reviewed && (done || from < 0):
@@ -49,13 +47,6 @@ func liveOf(w api.Workflow, done bool, from int64) liveData {
 		d.again = "0"
 	}
 	return d
-}
-
-// digestOf changes whenever what the API tells of a run does.
-func digestOf(w api.Workflow) string {
-	sum := fnv.New64a()
-	_ = json.NewEncoder(sum).Encode(w) // neither can fail
-	return strconv.FormatUint(sum.Sum64(), 36)
 }
 
 // live answers with what is new about a run as HTML: the parts of its page, if the run changed, and lines of its log.
@@ -133,7 +124,7 @@ func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
 		if n.waits {
 			left = min(left, waitMost-time.Since(began))
 		}
-		if digestOf(w) != k.seen || k.from < 0 {
+		if w.Revision != k.seen || k.from < 0 {
 			left = 0
 		}
 		if k.from < 0 {

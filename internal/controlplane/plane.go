@@ -42,6 +42,7 @@ type Config struct {
 	Blobs             blob.Store       // has what is beyond the first MiB of a log; nil means that the records have all of it
 	LogWait           time.Duration    // how long a runner gathers lines while the log has a reader; 0 means 500 ms
 	LogIdle           time.Duration    // how long while it has none, up to 30 s; 0 means what runners take, 5 s
+	ReportWait        time.Duration    // how long a start waits for the report of its launch; 0 means 3 s
 	// Alone says that this process makes all passes, as `up` and `server` do: its first pass adds nothing to the
 	// service clock. False means that other processes may make passes too, as functions do.
 	Alone bool
@@ -114,9 +115,10 @@ func New(st store.Store, cfg Config) *Plane {
 	cfg.OrganizationLimit = cmp.Or(cfg.OrganizationLimit, 150)
 	cfg.LogQuota = cmp.Or(cfg.LogQuota, api.DefaultLogQuota)
 	cfg.LogWait = cmp.Or(cfg.LogWait, 500*time.Millisecond)
+	cfg.ReportWait = cmp.Or(cfg.ReportWait, 3*time.Second)
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
-	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, Digest: cfg.Digest})
+	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, ReportWait: cfg.ReportWait, Digest: cfg.Digest})
 	t := triggers.New(l, c, r, triggers.Config{Address: cfg.Address, WebhookKey: cfg.WebhookKey})
 	return &Plane{identity.New(l, cfg.Issuers), c, r, t, clock.New(l, c, r, t, cfg.Blobs, cfg.Forward)}
 }

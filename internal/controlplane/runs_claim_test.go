@@ -210,23 +210,12 @@ func (w *world) overwrite(k store.Key, value string) {
 
 // L11: a submission wakes a waiting claim.
 func TestClaim_WaitsAndIsWokenAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		st := memory.New()
-		plane := controlplane.New(st, controlplane.Config{})
-		w := &world{t: t, plane: plane, store: st}
-		token, err := plane.Bootstrap(t.Context(), "default")
-		w.must(err)
-		w.admin, err = plane.Authenticate(t.Context(), token)
-		w.must(err)
-		poolToken, err := plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
-		w.must(err)
-		w.pool, err = plane.Authenticate(t.Context(), poolToken)
-		w.must(err)
+	inBubble(t, func(w *world) {
 		w.workspace("net")
 		began := time.Now()
 		got := make(chan int, 1)
 		wait := func() {
-			out, err := plane.Claim(t.Context(), w.pool, api.Claim{Instance: "one", Max: 1, WaitSeconds: 20})
+			out, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "one", Max: 1, WaitSeconds: 20})
 			if err != nil {
 				t.Error(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -154,21 +153,20 @@ func TestRelease_MakesItClaimableAtOnceAndIsNoLapse(t *testing.T) {
 }
 
 func TestStart_WaitsALittleForTheReportOfItsLaunch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, memory.New())
+	inBubble(t, func(w *world) {
 		w.workspace("net")
 		w.submit("net", workflow.Update)
 		job := w.claimOne()
 		r := run(job, "task-1", 'a')
 		began := time.Now()
-		_, err := w.plane.Start(t.Context(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+		_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrNotReported)
-		if waited := time.Since(began); waited < 2*time.Second || waited > 4*time.Second {
+		if waited := time.Since(began); waited != 3*time.Second {
 			t.Errorf("it waited %s for the report", waited)
 		}
 		got := make(chan error, 1)
 		go func() {
-			_, err := w.plane.Start(t.Context(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
+			_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: api.RunnerKnows()})
 			got <- err
 		}()
 		synctest.Wait()

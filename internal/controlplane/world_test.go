@@ -7,12 +7,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -50,7 +52,7 @@ func newWorld(t *testing.T, st store.Store) *world {
 	w := &world{t: t, store: st, clock: &clock{t: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}}
 	issuers, err := oidc.New(oidc.Config{Private: []string{"127.0.0.0/8"}})
 	w.must(err)
-	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Issuers: issuers, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
+	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Issuers: issuers, ReportWait: time.Millisecond, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
 	token, err := w.plane.Bootstrap(t.Context(), "default")
 	w.must(err)
 	w.admin, err = w.plane.Authenticate(t.Context(), token)
@@ -83,6 +85,24 @@ func (w *world) commit(id string, ops ...store.Op) {
 }
 
 func (w *world) ctx() context.Context { return w.t.Context() }
+
+// inBubble runs f in virtual time, where a call that is notified takes none.
+func inBubble(t *testing.T, f func(w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		st := memory.New()
+		w := &world{t: t, plane: controlplane.New(st, controlplane.Config{}), store: st}
+		token, err := w.plane.Bootstrap(t.Context(), "default")
+		w.must(err)
+		w.admin, err = w.plane.Authenticate(t.Context(), token)
+		w.must(err)
+		poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
+		w.must(err)
+		w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
+		w.must(err)
+		f(w)
+	})
+}
 
 // workspace applies a command workspace.
 func (w *world) workspace(name string, change ...func(*api.Workspace)) {

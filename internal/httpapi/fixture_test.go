@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -37,7 +38,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{store: &ordered{Store: memory.New()}, log: &bytes.Buffer{}}
-	w.plane = controlplane.New(w.store, controlplane.Config{WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
+	w.plane = controlplane.New(w.store, controlplane.Config{ReportWait: time.Millisecond, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
 	var err error
 	if w.admin, err = w.plane.Bootstrap(t.Context(), "default"); err != nil {
 		t.Fatalf("bootstrap: %v", err)

@@ -25,7 +25,14 @@ func (s *server) workflowRoutes() {
 		}) (*answer[api.Page[api.Workflow]], error) {
 			return reply(s.plane.Workflows(ctx, who, controlplane.Filter{Workspace: in.Workspace, Pool: in.Pool, State: in.State, Operation: in.Operation, Since: in.Since, Cursor: in.Cursor, Limit: in.Limit}))
 		}))
-	s.add(route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByID](s.plane.Workflow))
+	s.add(route{id: "get-workflow", method: http.MethodGet, path: "/v1/workflows/{id}", summary: "Show a workflow with its steps", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
+		known(func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByID
+			Wait     int    `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait until the workflow has another revision"`
+			Revision string `query:"revision" maxLength:"64" doc:"The revision that the caller has seen" example:"2pbm1vq6u7mzi"`
+		}) (*answer[api.Workflow], error) {
+			return reply(s.plane.WorkflowAfter(ctx, who, in.ID, in.Revision, time.Duration(in.Wait)*time.Second))
+		}))
 	type reasoned struct {
 		ByID
 		Sent

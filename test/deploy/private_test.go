@@ -123,7 +123,7 @@ func TestPrivate_RoutesAsTheHTTPAPIDoes(t *testing.T) {
 			waits++
 		}
 	}
-	if len(asked) < 40 || waits != 3 {
+	if len(asked) < 40 || waits != 4 {
 		t.Errorf("of %d calls %d wait", len(asked), waits)
 	}
 	// Whichever API there is may call both functions, and no other may.

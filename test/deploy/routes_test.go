@@ -54,7 +54,7 @@ func TestRoutes_CallsThatWaitHaveAFunctionOfTheirOwn(t *testing.T) {
 			}
 		}
 	}
-	if waiting != 3 {
+	if waiting != 4 {
 		t.Errorf("%d calls wait", waiting)
 	}
 }

@@ -88,6 +88,9 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 	if err != nil {
 		return err
 	}
+	for id := range done.workflows {
+		l.moved(id)
+	}
 	l.owe(ctx, append(done.wake, l.waitFor(ctx, done.freed, mostWoken-len(done.wake))...), done.marked)
 	l.tells(ctx, done.news)
 	return nil

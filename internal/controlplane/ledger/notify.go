@@ -43,6 +43,18 @@ func (b *waiting) wait(name string) (<-chan struct{}, func()) {
 // StatesOf is the name under which a pool waits for one of its jobs to end.
 func StatesOf(poolID string) string { return "states/" + poolID }
 
+// RunOf is the name under which calls wait for a change of a workflow: of its state, or of one of its steps.
+func RunOf(id string) string { return "run/" + id }
+
+// LogOf is the name under which readers of a workflow's log wait for lines, or for its end.
+func LogOf(id string) string { return "log/" + id }
+
+// moved wakes those who wait for a workflow that a commit has written.
+func (l *Ledger) moved(id string) {
+	l.Notify(RunOf(id))
+	l.Notify(LogOf(id))
+}
+
 // Notify wakes the calls of this process that wait under a name.
 func (l *Ledger) Notify(name string) {
 	l.waiting.mu.Lock()
@@ -57,6 +69,9 @@ func (l *Ledger) Notify(name string) {
 // processes make nearly all changes, so this is half of the time that a long poll takes to pick work up. A look is one
 // small read.
 const lookAgain = 500 * time.Millisecond
+
+// MaxWait is the longest time that a call of the API waits.
+const MaxWait = 20 * time.Second
 
 // Await calls look until it reports that there is something, the wait is over or ctx ends. It looks again when it is
 // notified under the name, and every lookAgain. It begins to wait before the first look, and again before each look that

@@ -145,7 +145,7 @@ func (p *Calls) addLines(ctx context.Context, w *record.Workflow, attempt int, i
 			return taken, err
 		}
 		if grown {
-			p.ledger.Notify(logOf(w.ID))
+			p.ledger.Notify(ledger.LogOf(w.ID))
 		}
 	}
 	return taken, nil

@@ -36,6 +36,9 @@ func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api
 // Steps records where the steps of a run stand.
 func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
 	_, out, err := p.tells(ctx, token, run, nil, putSteps(run, in.Steps))
+	if err == nil {
+		p.ledger.Notify(ledger.RunOf(run.Workflow))
+	}
 	return out, err
 }
 

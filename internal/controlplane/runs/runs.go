@@ -17,6 +17,7 @@ type Config struct {
 	LogQuota          int64         // bytes that the log of one attempt may have, as api.LogLine.Weight counts
 	LogWait           time.Duration // how long a runner gathers lines while the log has a reader
 	LogIdle           time.Duration // and while it has none; 0 means as long as the runner likes
+	ReportWait        time.Duration // how long a start waits for the report of its launch
 	// Blobs has what is beyond the first MiB of a log. Nil means that the records have all of it.
 	Blobs blob.Store
 	// Digest says what the files of a directory source are now. Nil means that this process cannot read directory
@@ -38,6 +39,3 @@ func New(l *ledger.Ledger, c *catalog.Calls, cfg Config) *Calls {
 
 // startOf is the name under which the start of a workflow waits for the report of its launch.
 func startOf(id string) string { return "start/" + id }
-
-// logOf is the name under which readers of a log wait for lines.
-func logOf(id string) string { return "log/" + id }

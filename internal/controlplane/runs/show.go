@@ -2,8 +2,11 @@ package runs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,9 +99,35 @@ func viewReview(r record.Review, now time.Time) *api.Review {
 
 // Workflow answers about one workflow, with its steps and its result.
 func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
+	return p.WorkflowAfter(ctx, who, id, "", 0)
+}
+
+// WorkflowAfter is Workflow. It waits up to wait until the answer has another revision than the one that the caller has
+// seen.
+func (p *Calls) WorkflowAfter(ctx context.Context, who identity.Principal, id, seen string, wait time.Duration) (api.Workflow, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.show", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
 	}
+	var out api.Workflow
+	err := p.ledger.Await(ctx, ledger.RunOf(id), min(wait, ledger.MaxWait), func(bool) (bool, error) {
+		var err error
+		if out, err = p.workflow(ctx, who, id); err != nil {
+			return false, err
+		}
+		out.Revision = revisionOf(out)
+		return out.Revision != seen, nil
+	})
+	return out, err
+}
+
+// revisionOf changes whenever anything else in the answer about a workflow does.
+func revisionOf(w api.Workflow) string {
+	sum := fnv.New64a()
+	_ = json.NewEncoder(sum).Encode(w) // neither can fail
+	return strconv.FormatUint(sum.Sum64(), 36)
+}
+
+func (p *Calls) workflow(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
 	w, version, err := p.ledger.Workflow(ctx, who.Organization, id)
 	if err != nil {
 		return api.Workflow{}, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
@@ -78,7 +77,7 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Sta
 	var refusal error
 	var w *record.Workflow
 	var frozen *api.Spec
-	err = p.ledger.Await(ctx, startOf(run.Workflow), reportWait, func(bool) (bool, error) {
+	err = p.ledger.Await(ctx, startOf(run.Workflow), p.cfg.ReportWait, func(bool) (bool, error) {
 		if w, frozen, out.Control, refusal = p.start(ctx, token, run, in); refusal == nil {
 			p.ledger.Notify(startOf(run.Workflow)) // other waiting calls are refused now
 		}
@@ -92,9 +91,6 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Sta
 	}
 	return out, nil
 }
-
-// reportWait is how long a start waits for the report of its launch.
-const reportWait = 3 * time.Second
 
 func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (w *record.Workflow, spec *api.Spec, out api.Control, err error) {
 	var ended error

@@ -150,7 +150,9 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 		return p.Workflow(ctx, who, id)
 	}
 	p.ledger.Log.Info("workflow submitted", "job_id", id, "workspace", in.Workspace, "type", in.Type, "operation", in.Operation)
-	return view(made, pool.Name, 1), nil // as it was committed
+	out := view(made, pool.Name, 1) // as it was committed
+	out.Revision = revisionOf(out)
+	return out, nil
 }
 
 // askedFor says what a request asks for, to tell whether another one with its key is the same. What a previous version
