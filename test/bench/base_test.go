@@ -70,7 +70,14 @@ func middle(of []float64, digits int) string {
 // served is a `dayfly up` that is a process of its own.
 type served struct {
 	world
-	process *os.Process
+	process   *os.Process
+	url, data string
+}
+
+// token is that of its admin.
+func (s *served) token() (string, error) {
+	token, err := os.ReadFile(filepath.Join(s.data, "private", "admin-token"))
+	return strings.TrimSpace(string(token)), err
 }
 
 var servesAt = regexp.MustCompile(`serves at (http://\S+)`)
@@ -83,11 +90,11 @@ func serve(b *testing.B, path string) *served {
 	for _, dir := range []string{s.source, filepath.Join(s.source, "empty")} {
 		check(b, errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)))
 	}
-	data := filepath.Join(root, "data")
+	s.data = filepath.Join(root, "data")
 	said := filepath.Join(root, "said")
 	out, err := os.Create(said)
 	check(b, err)
-	c := exec.CommandContext(context.WithoutCancel(b.Context()), path, "up", "--data", data, "--listen", "127.0.0.1:0",
+	c := exec.CommandContext(context.WithoutCancel(b.Context()), path, "up", "--data", s.data, "--listen", "127.0.0.1:0",
 		"--source-root", s.source, "--concurrency", "16", "--deploy-target", "process")
 	c.Env, c.Stdout, c.Stderr = []string{"HOME=" + root, "PATH=" + os.Getenv("PATH")}, io.Discard, out
 	check(b, c.Start())
@@ -99,21 +106,20 @@ func serve(b *testing.B, path string) *served {
 			b.Errorf("%s up: %v\n%s", path, ended, text)
 		}
 	})
-	url := ""
-	for until := time.Now().Add(30 * time.Second); url == ""; {
+	for until := time.Now().Add(30 * time.Second); s.url == ""; {
 		check(b, wait.For(b.Context(), 20*time.Millisecond))
 		text, err := os.ReadFile(said)
 		check(b, err)
 		if found := servesAt.FindSubmatch(text); found != nil {
-			url = string(found[1])
+			s.url = string(found[1])
 		} else if time.Now().After(until) {
 			b.Fatalf("%s up does not serve:\n%s", path, text)
 		}
 	}
-	token, err := os.ReadFile(filepath.Join(data, "private", "admin-token"))
+	token, err := s.token()
 	check(b, err)
 	s.cl, err = client.New(client.Config{
-		URL: url, Token: func() redact.String { return redact.New(strings.TrimSpace(string(token))) },
+		URL: s.url, Token: func() redact.String { return redact.New(token) },
 		HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 	})
 	check(b, err)

@@ -37,13 +37,10 @@ var build = sync.OnceValue(func() (err error) {
 	if err := os.Chmod(built, 0o711); err != nil {
 		return err
 	}
-	for name, args := range map[string][]string{"dayfly": {"./cmd/dayfly"}, "dayfly-runner": {"-tags", "machine", "./runnerimage"}, "dayfly-policy": {"./cmd/dayfly-policy"}} {
-		// Of one version, or dayfly would not take the runner beside it.
-		c := exec.Command("go", append([]string{"build", "-trimpath", "-ldflags", "-s -w -X main.version=bench -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version=bench", "-o", filepath.Join(built, name)}, args...)...)
-		c.Dir, c.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", name, err, out)
-		}
+	c := exec.Command("../../scripts/build", built, "./cmd/dayfly", "./cmd/dayfly-policy")
+	c.Env = append(os.Environ(), "LDFLAGS=-s -w -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version=bench")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return nil
 })

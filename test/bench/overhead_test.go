@@ -17,13 +17,13 @@ import (
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
-// code needs no provider but the one that is built into the engine.
+// code needs no provider but the one that is built into the engine. It has as many resources as it is given.
 const code = `variable "n" {
   type = number
 }
 
 resource "terraform_data" "this" {
-  count = 20
+  count = %d
   input = "${var.n}-${count.index}"
 }
 
@@ -35,23 +35,15 @@ output "n" {
 // BenchmarkOverhead runs the same code (20 resources) as an update through Dayfly, and by hand as people type it: init,
 // plan, apply; in turns.
 func BenchmarkOverhead(b *testing.B) {
-	engine, name := "", ""
-	for _, name = range []string{api.EngineTerraform, api.EngineTofu} {
-		if path, err := exec.LookPath(name); err == nil {
-			engine = path
-			break
-		}
-	}
-	if engine == "" {
-		b.Skip("there is neither terraform nor tofu on PATH")
-	}
+	const resources = 20
+	engine, name := anEngine(b)
 	w := open(b, 1)
 	dir, direct := filepath.Join(w.source, "code"), b.TempDir()
-	check(b, writeCode(dir))
+	check(b, writeCode(dir, resources))
 	var alone, through, more figures.Sample
 	var peak, own int64
 	for i := range quick(25, 5) + 1 {
-		d := engineAlone(b, engine, direct, i)
+		d := engineAlone(b, engine, direct, resources, i, "init", "plan", "apply")
 		watch := watchRunner(b.Context())
 		t := engineThrough(b, w, name, dir, i)
 		memory, private := watch()
@@ -71,30 +63,41 @@ func BenchmarkOverhead(b *testing.B) {
 	metric(b, milliseconds(m), "overhead-ms")
 }
 
-func writeCode(dir string) error {
+// anEngine is the engine that there is, and its name.
+func anEngine(b *testing.B) (path, name string) {
+	b.Helper()
+	for _, name := range []string{api.EngineTerraform, api.EngineTofu} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, name
+		}
+	}
+	b.Skip("there is neither terraform nor tofu on PATH")
+	return "", ""
+}
+
+func writeCode(dir string, resources int) error {
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "main.tf"), []byte(code), 0o644)
+	return os.WriteFile(filepath.Join(dir, "main.tf"), fmt.Appendf(nil, code, resources), 0o644)
 }
 
-// engineAlone does by hand what an update is for.
-func engineAlone(b *testing.B, engine, dir string, n int) time.Duration {
+// engineAlone does by hand what a run is for.
+func engineAlone(b *testing.B, engine, dir string, resources, n int, commands ...string) time.Duration {
 	b.Helper()
 	began := time.Now()
 	work := filepath.Join(dir, "work")
 	override := fmt.Sprintf("terraform {\n  backend \"local\" {\n    path = %q\n  }\n}\n", filepath.Join(dir, "terraform.tfstate"))
-	check(b, errors.Join(os.RemoveAll(work), writeCode(work), os.WriteFile(filepath.Join(work, "backend_override.tf"), []byte(override), 0o600)))
-	for _, args := range [][]string{
-		{"init", "-input=false", "-no-color"},
-		{"plan", "-input=false", "-no-color", "-out=plan", fmt.Sprintf("-var=n=%d", n)},
-		{"apply", "-input=false", "-no-color", "plan"},
-	} {
+	check(b, errors.Join(os.RemoveAll(work), writeCode(work, resources), os.WriteFile(filepath.Join(work, "backend_override.tf"), []byte(override), 0o600)))
+	for _, command := range commands {
+		args := append([]string{command, "-input=false", "-no-color"}, map[string][]string{
+			"plan": {"-out=plan", fmt.Sprintf("-var=n=%d", n)}, "apply": {"plan"},
+		}[command]...)
 		c := exec.CommandContext(b.Context(), engine, args...)
 		c.Dir = work
 		c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + work, "TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
 		if out, err := c.CombinedOutput(); err != nil {
-			b.Fatalf("%s: %v\n%s", args[0], err, out)
+			b.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}
 	return time.Since(began)
