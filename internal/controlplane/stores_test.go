@@ -19,20 +19,32 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-// everyStore runs a test of the rules over each store, so that each store is really tested.
-func everyStore(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	for name, open := range map[string]func(t *testing.T) store.Store{
+// stores are those that the rules are tested over. The race detector looks at the rules, which are the same over each
+// store, and at each store in its own suite. So under it the two that take most of the time are left out; the stage
+// stores of .ci/run has them.
+func stores() map[string]func(t *testing.T) store.Store {
+	all := map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New() },
-		"sqlite": openSQLite,
-		// Behind the real client and the real protocol, with an index that lags and transactions that conflict.
-		"dynamodb": openDynamoDB,
 		// C8: an index that lags, commits that are busy, and answers that are lost.
 		"faulty": func(*testing.T) store.Store {
 			return storefault.New(memory.New(), 7, storefault.Faults{Busy: 0.1, LostRequest: 0.05, LostAnswer: 0.1, Stale: 0.5})
 		},
-	} {
+	}
+	if !raceEnabled {
+		all["sqlite"] = openSQLite
+		// Behind the real client and the real protocol, with an index that lags and transactions that conflict.
+		all["dynamodb"] = openDynamoDB
+	}
+	return all
+}
+
+// everyStore runs a test of the rules over each store, each in a world of its own and all at once.
+func everyStore(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	for name, open := range stores() {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if name == "dynamodb" && testing.Short() {
 				t.Skip("the rules run over DynamoDB in the long run only: each call is one over HTTP")
 			}
