@@ -264,28 +264,35 @@ func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test of many settings, the same each time
 	show := [][]string{{"workspace", "get", "one"}, {"pool", "get", "trusted"}, {"project", "get", "live"}, {"project", "get", "global"}, {"organization", "get"}, {"issuer", "get", "ci"}, {"notification", "get", "on-call"}, {"schedule", "get", "nightly"}, {"git-host", "get", "lab"}}
 	for range 6 {
-		for i, doc := range byChance(r) {
+		var given, printed []string
+		for _, doc := range byChance(r) {
 			data, err := json.Marshal(doc) // JSON is YAML
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := w.in(t.Context(), string(data), "apply", "-f", "-", "--yes"); got.code != exitOK {
-				t.Fatalf("apply: %s%s of\n%s", got.stdout, got.stderr, data)
-			}
-			text := w.ok(append(show[i], "-o", "yaml")...)
+			given = append(given, string(data))
+		}
+		documents := strings.Join(given, "\n---\n")
+		if got := w.in(t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != exitOK {
+			t.Fatalf("apply: %s%s of\n%s", got.stdout, got.stderr, documents)
+		}
+		for _, args := range show {
+			text := w.ok(append(args, "-o", "yaml")...)
 			if strings.Contains(text, "\nversion:") || strings.Contains(text, "\nid:") || strings.Contains(text, "created_at:") {
 				t.Errorf("a document has what only the control plane says:\n%s", text)
 			}
-			for _, mode := range []string{"--dry-run", "--yes"} {
-				got := w.in(t.Context(), text, "apply", "-f", "-", mode, "--detailed-exitcode")
-				if got.code != exitOK || !strings.Contains(got.stdout, "unchanged\n") {
-					t.Errorf("%s of what %v prints: got %+v\n%s", mode, show[i], got, text)
-				}
-			}
-			if again := w.in(t.Context(), string(data), "apply", "-f", "-", "--dry-run"); !strings.Contains(again.stdout, "unchanged\n") {
-				t.Errorf("the document itself: got %s of\n%s", again.stdout, data)
+			printed = append(printed, text)
+		}
+		unchanged := func(what, documents, mode string) {
+			t.Helper()
+			got := w.in(t.Context(), documents, "apply", "-f", "-", mode, "--detailed-exitcode")
+			if got.code != exitOK || strings.Count(got.stdout, "unchanged\n") != len(show) {
+				t.Errorf("%s of %s: got %+v\n%s", mode, what, got, documents)
 			}
 		}
+		unchanged("what get prints", strings.Join(printed, "\n---\n"), "--dry-run")
+		unchanged("what get prints", strings.Join(printed, "\n---\n"), "--yes")
+		unchanged("the documents themselves", documents, "--dry-run")
 		if t.Failed() {
 			return
 		}

@@ -25,7 +25,7 @@ import (
 func (w *world) program(args ...string) *exec.Cmd {
 	w.t.Helper()
 	cmd := exec.CommandContext(w.t.Context(), os.Args[0], args...) //nolint:gosec // this test binary
-	cmd.Env = []string{asProgram + "=1", "PATH=" + w.env["PATH"], "HOME=" + w.env["HOME"]}
+	cmd.Env = []string{asProgram + "=1", noWait, "PATH=" + w.env["PATH"], "HOME=" + w.env["HOME"]}
 	return cmd
 }
 

@@ -169,6 +169,7 @@ func (c *ciWorld) steps(with map[string]string, scripts ...string) (out string, 
 		maps.Copy(env, with)
 		env["PATH"] = strings.ReplaceAll(string(path), "\n", ":") + env["PATH"]
 		env["GITHUB_PATH"], env[asProgram] = added, "1"
+		command.Env = []string{noWait}
 		for name, value := range env {
 			command.Env = append(command.Env, name+"="+value)
 		}

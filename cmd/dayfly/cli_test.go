@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -22,7 +23,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -31,7 +31,7 @@ import (
 type world struct {
 	t     *testing.T
 	plane *controlplane.Plane
-	store store.Store
+	store *memory.Store
 	url   string
 	admin string // the first admin's token
 	env   map[string]string
@@ -40,18 +40,30 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, store: memory.New()}
-	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
-	plane := controlplane.New(w.store, controlplane.Config{DefaultState: api.StateDirectory, Now: now, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
-	token, err := plane.Bootstrap(t.Context(), "default")
+	w := &world{t: t, store: memory.New(), env: map[string]string{"HOME": t.TempDir(), "PATH": os.Getenv("PATH")}}
+	w.listen()
+	token, err := w.plane.Bootstrap(t.Context(), "default")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(httpapi.New(plane, httpapi.Config{}))
-	t.Cleanup(server.Close)
-	w.plane, w.url, w.admin = plane, server.URL, token
-	w.env = map[string]string{"HOME": t.TempDir(), "PATH": os.Getenv("PATH"), "DAYFLY_URL": server.URL, "DAYFLY_API_TOKEN": token}
+	w.admin, w.env["DAYFLY_API_TOKEN"] = token, token
 	return w
+}
+
+// clone is a world of its own that begins as this one is now. They share the home directory.
+func (w *world) clone(t *testing.T) *world {
+	t.Helper()
+	c := &world{t: t, store: w.store.Clone(), admin: w.admin, env: maps.Clone(w.env)}
+	c.listen()
+	return c
+}
+
+func (w *world) listen() {
+	now := func() time.Time { return time.Now().Add(time.Duration(w.shift.Load())) }
+	w.plane = controlplane.New(w.store, controlplane.Config{DefaultState: api.StateDirectory, Now: now, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
+	server := httptest.NewServer(httpapi.New(w.plane, httpapi.Config{}))
+	w.t.Cleanup(server.Close)
+	w.url, w.env["DAYFLY_URL"] = server.URL, server.URL
 }
 
 // answer is what a command left behind.

@@ -18,7 +18,7 @@ func (w *world) shell(name, script string) string {
 		w.t.Skipf("%s is not installed", name)
 	}
 	bin := w.t.TempDir()
-	program := fmt.Sprintf("#!/bin/sh\nexec env %s=1 %s \"$@\"\n", asProgram, os.Args[0])
+	program := fmt.Sprintf("#!/bin/sh\nexec env %s %s=1 %s \"$@\"\n", noWait, asProgram, os.Args[0])
 	if err := os.WriteFile(filepath.Join(bin, "dayfly"), []byte(program), 0o700); err != nil {
 		w.t.Fatal(err)
 	}

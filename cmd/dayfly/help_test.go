@@ -71,15 +71,17 @@ var refusedHere = map[string]string{
 	"dayfly repair unlock network --yes":                             "network",
 }
 
+// Each example begins with the seeded records, whatever the ones before it did. Only the directories are shared.
 func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
+	seeded := newWorld(t)
+	id, token := seeded.seed()
 	for line := range strings.Lines(exampleText) {
 		line = strings.TrimSpace(line)
 		if slices.ContainsFunc(notRun, func(p string) bool { return strings.HasPrefix(line, p) }) {
 			continue
 		}
 		t.Run(line, func(t *testing.T) {
-			w := newWorld(t)
-			id, token := w.seed()
+			w := seeded.clone(t)
 			words := strings.ReplaceAll(strings.ReplaceAll(line, "ID", id), "TOKEN", token)
 			if strings.Contains(words, "TREE") {
 				words = strings.ReplaceAll(words, "TREE", value[api.Tree](w, "run", "network", "--downstream", "--op", "update", "--yes").ID)

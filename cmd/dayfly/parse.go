@@ -65,18 +65,29 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
-	rates := admission.DefaultRates()
 	return kong.New(g,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.Vars{
-			"listen": embedded.DefaultListen, "token_rate": strconv.Itoa(rates.Token),
-			"organization_rate": strconv.Itoa(rates.Organization), "failure_rate": strconv.Itoa(rates.Failures),
-		},
-		kong.Exit(exit), kong.Help(help),
+		kong.Exit(exit), kong.Help(help), kong.PostBuild(withDefaults),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "ecs", Title: "With deploy target ecs"}, {Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
 	)
+}
+
+// withDefaults writes the defaults that other packages own into the flags that name them. kong.Vars would do that, too,
+// but for each flag the parser would look for variables in each of them, which was almost half of its work.
+func withDefaults(k *kong.Kong) error {
+	rates := admission.DefaultRates()
+	defaults := strings.NewReplacer(
+		"${listen}", embedded.DefaultListen, "${token_rate}", strconv.Itoa(rates.Token),
+		"${organization_rate}", strconv.Itoa(rates.Organization), "${failure_rate}", strconv.Itoa(rates.Failures),
+	)
+	return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			flag.Help, flag.Default = defaults.Replace(flag.Help), defaults.Replace(flag.Default)
+		}
+		return next(nil)
+	})
 }
 
 // parse reads arguments. A flag that takes one value is refused when it is given twice: whoever wrote the

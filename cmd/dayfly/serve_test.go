@@ -24,6 +24,9 @@ import (
 // asProgram is the variable that makes this binary the program: for what needs a terminal or signals.
 const asProgram = "PLAY_DAYFLY"
 
+// noWait spares such a program the second for which the race detector holds it back at its end.
+const noWait = "GORACE=atexit_sleep_ms=0"
+
 // TestMain plays the runner where the process launcher starts this binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == runnerCommand {
@@ -201,7 +204,7 @@ func TestAgent_WorksWithTheFileOfAnotherAgent(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "agent")
 	cmd.Dir = home
 	cmd.Env = []string{
-		asProgram + "=1", "PATH=" + w.env["PATH"], "HOME=" + home, "PULUMI_AGENT_TOKEN=" + strings.TrimSpace(w.ok("pool", "create", "second")),
+		asProgram + "=1", noWait, "PATH=" + w.env["PATH"], "HOME=" + home, "PULUMI_AGENT_TOKEN=" + strings.TrimSpace(w.ok("pool", "create", "second")),
 		"PULUMI_AGENT_SERVICE_URL=" + w.url, "PULUMI_AGENT_DEPLOY_TARGET=process", "PULUMI_AGENT_HTTP_SERVER_PORT=" + port,
 	}
 	stderr := &lockedBuffer{written: make(chan struct{}, 1)}

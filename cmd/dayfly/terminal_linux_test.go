@@ -56,7 +56,7 @@ func (w *world) sitAt(size *unix.Winsize, kind string, args ...string) *session 
 	s.before, err = unix.IoctlGetTermios(int(s.terminal.Fd()), unix.TCGETS)
 	must(err)
 	s.cmd = exec.CommandContext(w.t.Context(), os.Args[0], args...)
-	s.cmd.Env = []string{asProgram + "=1", "TERM=" + kind}
+	s.cmd.Env = []string{asProgram + "=1", noWait, "TERM=" + kind}
 	for name, value := range w.env {
 		s.cmd.Env = append(s.cmd.Env, name+"="+value)
 	}

@@ -45,7 +45,7 @@ func upWithARun(t *testing.T, script string, flags ...string) *upProcess {
 		t.Fatal(err)
 	}
 	s.cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"up", "--data", data, "--source-root", sources, "--listen", "127.0.0.1:0", "--deploy-target", "process"}, flags...)...)
-	s.cmd.Env = []string{asProgram + "=1", "PATH=" + w.env["PATH"], "HOME=" + w.env["HOME"]}
+	s.cmd.Env = []string{asProgram + "=1", noWait, "PATH=" + w.env["PATH"], "HOME=" + w.env["HOME"]}
 	s.cmd.Stderr = s.stderr
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -42,6 +42,20 @@ func New() *Store {
 	}
 }
 
+// Clone returns another store with the same records. It knows no earlier commit.
+func (s *Store) Clone() *Store {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	c := New()
+	for _, partition := range s.table {
+		partition.scan("", "", false, func(it item) bool {
+			c.replace(it.record.Key, it.record)
+			return true
+		})
+	}
+	return c
+}
+
 // Get implements store.Store.
 func (s *Store) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
 	if err := store.CheckGet(keys); err != nil {
