@@ -289,7 +289,7 @@ func TestMake_RefusesWithTheFix(t *testing.T) {
 func built(t *testing.T, program string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "../../scripts/foreign", program)
-	cmd.Env = append(os.Environ(), "ONLY_BUILT=1")
+	cmd.Env = append(os.Environ(), "ONLY_CACHED=1")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Skipf("%s has not been built here: scripts/foreign %[1]s builds it", program)
