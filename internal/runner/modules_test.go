@@ -177,14 +177,14 @@ func TestRunJob_PrivateModules(t *testing.T) {
 	const token, gitToken = "dfy-token-of-registry", "dfy-token-of-git"
 	from := newRegistry(t, token, gitToken)
 	both := []api.ModuleCredential{{Host: "my-modules.example.com", TokenRef: "file:token"}, {Host: from.git, TokenRef: "file:git"}}
-	for _, name := range foreign(t) {
+	for name, dir := range foreign(t) {
 		for _, modules := range [][]api.ModuleCredential{both, both[:1], both[1:]} {
 			spec, cfg := job(t, "")
 			spec.Engine, spec.State, spec.Commands = name, api.State{Kind: api.StateDirectory}, nil
 			spec.Modules = modules
 			spec.Environment = map[string]string{"SSL_CERT_FILE": from.ca, "GIT_SSL_CAINFO": from.ca, "HTTPS_PROXY": from.proxy, "NO_PROXY": "127.0.0.1", "CHECKPOINT_DISABLE": "1"}
 			cfg.StateDir = filepath.Join(filepath.Dir(cfg.WorkDir), "state")
-			cfg.Secrets = known{"file:token": token, "file:git": gitToken}
+			cfg.Secrets, cfg.EnginePath = known{"file:token": token, "file:git": gitToken}, []string{dir}
 			code := `
 module "m" {
   source  = "my-modules.example.com/a/b/c"
@@ -212,12 +212,13 @@ resource "terraform_data" "a" {
 	}
 }
 
-// foreign are the engines of this machine.
-func foreign(t *testing.T) (out []string) {
+// foreign are the engines of this machine, with where they are.
+func foreign(t *testing.T) map[string]string {
 	t.Helper()
+	out := map[string]string{}
 	for _, name := range []string{api.EngineTerraform, api.EngineTofu} {
-		if _, err := exec.LookPath(name); err == nil {
-			out = append(out, name)
+		if path, err := exec.LookPath(name); err == nil {
+			out[name] = filepath.Dir(path)
 		}
 	}
 	if len(out) == 0 {

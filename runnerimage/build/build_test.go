@@ -318,7 +318,7 @@ func TestMake_PushesContentsAndSignature(t *testing.T) {
 		t.Skip("contents and signature: -short was given")
 	}
 	syft, cosign := built(t, "syft"), built(t, "cosign")
-	for _, program := range []string{"bash", "git", "dirname", "cut", "cat"} { // of scripts/foreign
+	for _, program := range []string{"bash", "git", "dirname", "cut", "cat", "sha256sum", "touch"} { // of scripts/foreign
 		if at, err := exec.LookPath(program); err == nil {
 			_ = os.Symlink(at, filepath.Join(s.path, program))
 		}
