@@ -94,7 +94,7 @@ type composed struct {
 }
 
 func makeImage(ctx context.Context, c config, out io.Writer) error {
-	if err := os.MkdirAll(".cache", 0o750); err != nil {
+	if err := os.MkdirAll(".cache", 0o755); err != nil { //nolint:gosec // G301: it also has programs that other users run
 		return err
 	}
 	temp, err := os.MkdirTemp(".cache", "image.")
