@@ -198,7 +198,11 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 			f.showDue(now)
 			f.noteAway(now)
 			f.live.Status(f.status(last, frames, now))
-		case last = <-f.states:
+		case w := <-f.states:
+			if isOld(w, last) {
+				continue
+			}
+			last = w
 			f.noteSteps(last, time.Now())
 			if last.State.Terminal() && drain == nil {
 				drain = time.After(drainMost)
@@ -219,6 +223,21 @@ func (f *follower) run(ctx context.Context) (api.Workflow, error) {
 	}
 }
 
+// isOld reports whether an answer about a workflow is from before another one: two goroutines ask, and the one whose
+// answer is older may be the later to send it.
+func isOld(w, than api.Workflow) bool {
+	reported := func(w api.Workflow) (n int) {
+		for _, s := range w.Steps {
+			n++
+			if s.Status != workflow.StepRunning {
+				n++
+			}
+		}
+		return n
+	}
+	return w.Version < than.Version || w.Version == than.Version && reported(w) < reported(than)
+}
+
 // askStates reads the workflow's state and steps, each time that they change, until it has ended.
 func (f *follower) askStates(ctx context.Context) error {
 	var w api.Workflow
@@ -234,11 +253,15 @@ func (f *follower) askStates(ctx context.Context) error {
 // there may be another attempt.
 func (f *follower) askLines(ctx context.Context) error {
 	attempt, offset := f.view.attempt, f.view.from
+	over := 0                  // attempt whose log was shown to its end
 	begun := map[string]bool{} // steps
 	return f.poll(ctx, func() (bool, error) {
 		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, newsWait)
 		if err != nil {
 			return false, err
+		}
+		if page.Attempt == over && over != 0 {
+			return false, wait.For(ctx, lookEvery) // no other attempt has started
 		}
 		if page.Attempt != attempt {
 			// This page is of another attempt, read from the wrong place: begin at its first line.
@@ -271,7 +294,7 @@ func (f *follower) askLines(ctx context.Context) error {
 		}
 		offset = page.Next
 		if page.Done {
-			attempt, offset = 0, 0
+			over, attempt, offset = page.Attempt, 0, 0
 			return false, wait.For(ctx, lookEvery)
 		}
 		return false, nil

@@ -148,6 +148,58 @@ func TestFollow_TheEndOfAStepComesAfterItsLines(t *testing.T) {
 	}
 }
 
+// The last word about a workflow is the newest answer, not the last one that comes.
+func TestFollow_AnOlderAnswerDoesNotUndoTheEnd(t *testing.T) {
+	running, ended := []api.Step{{Seq: 1, Status: workflow.StepRunning}}, []api.Step{{Seq: 1, Status: workflow.StepSucceeded}}
+	for name, c := range map[string]struct {
+		w, than api.Workflow
+		old     bool
+	}{
+		"the first":          {api.Workflow{Version: 1}, api.Workflow{}, false},
+		"before its end":     {api.Workflow{Version: 3, Steps: ended}, api.Workflow{Version: 4, Steps: ended}, true},
+		"its end":            {api.Workflow{Version: 4, Steps: ended}, api.Workflow{Version: 3, Steps: ended}, false},
+		"a new attempt":      {api.Workflow{Version: 5}, api.Workflow{Version: 4, Steps: ended}, false},
+		"before a step":      {api.Workflow{Version: 3}, api.Workflow{Version: 3, Steps: running}, true},
+		"before a step ends": {api.Workflow{Version: 3, Steps: running}, api.Workflow{Version: 3, Steps: ended}, true},
+		"a step has ended":   {api.Workflow{Version: 3, Steps: ended}, api.Workflow{Version: 3, Steps: running}, false},
+		"the same":           {api.Workflow{Version: 3, Steps: ended}, api.Workflow{Version: 3, Steps: ended}, false},
+	} {
+		if got := isOld(c.w, c.than); got != c.old {
+			t.Errorf("%s: got %v, want %v", name, got, c.old)
+		}
+	}
+}
+
+// A log that was shown to its end is not shown again while the state of its workflow is not known yet.
+func TestFollow_ALogIsShownOnce(t *testing.T) {
+	asked := make(chan struct{}, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		var out any = api.Workflow{ID: "wf_1", State: workflow.Running, Attempt: 1, Revision: "r", Steps: []api.Step{{Seq: 1, Name: "init", Status: workflow.StepRunning}}}
+		if strings.HasSuffix(r.URL.Path, "/logs") {
+			out = api.LogPage{Attempt: 1, Next: 1, Lines: []api.LogLine{{Step: "init", Text: "a line"}}, Done: true}
+			asked <- struct{}{}
+		}
+		_ = json.NewEncoder(answer).Encode(out)
+	}))
+	defer server.Close()
+	cl, err := client.New(client.Config{URL: server.URL, Token: func() redact.String { return redact.New("token") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &follower{cl: cl, id: "wf_1", states: make(chan api.Workflow, 10), lines: make(chan api.LogPage, 10)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.askLines(ctx) }()
+	for range 5 { // the first one finds the attempt, the second one its lines
+		<-asked
+	}
+	cancel()
+	<-done
+	if got := len(f.lines); got != 1 {
+		t.Errorf("got %d pages, want one", got)
+	}
+}
+
 // Lines may come before the report of their step. The end of the step before is shown between them all the same.
 func TestFollow_WaitsForTheReportOfAStep(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
