@@ -194,7 +194,9 @@ func TestFollow_ALogIsShownOnce(t *testing.T) {
 		<-asked
 	}
 	cancel()
-	<-done
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 	if got := len(f.lines); got != 1 {
 		t.Errorf("got %d pages, want one", got)
 	}
