@@ -242,16 +242,9 @@ func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 		w := &world{t: t, plane: controlplane.New(st, controlplane.Config{}), store: st}
 		woken := &waker{}
 		other := controlplane.New(st, controlplane.Config{Waker: woken})
-		token, err := w.plane.Bootstrap(t.Context(), "default")
-		w.must(err)
-		w.admin, err = w.plane.Authenticate(t.Context(), token)
-		w.must(err)
-		poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
-		w.must(err)
-		w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
-		w.must(err)
+		w.signIn()
 		target := "dayfly-wake-default"
-		_, err = controlplane.New(st, controlplane.Config{Waker: &waker{}}).UpdatePool(t.Context(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
+		_, err := controlplane.New(st, controlplane.Config{Waker: &waker{}}).UpdatePool(t.Context(), w.admin, "default", api.PoolSettings{WakeTarget: &target})
 		w.must(err)
 		w.workspace("net")
 		w.workspace("web")

@@ -56,14 +56,7 @@ func waking(t *testing.T, wk *waker) *world {
 	t.Helper()
 	w := &world{t: t, store: memory.New(), clock: &clock{t: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}}
 	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, Waker: wk})
-	token, err := w.plane.Bootstrap(t.Context(), "default")
-	w.must(err)
-	w.admin, err = w.plane.Authenticate(t.Context(), token)
-	w.must(err)
-	poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
-	w.must(err)
-	w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
-	w.must(err)
+	w.signIn()
 	w.target("dayfly-wake-default")
 	w.claim(1)
 	wk.targets = nil

@@ -53,16 +53,22 @@ func newWorld(t *testing.T, st store.Store) *world {
 	issuers, err := oidc.New(oidc.Config{Private: []string{"127.0.0.0/8"}})
 	w.must(err)
 	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Issuers: issuers, ReportWait: time.Millisecond, WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }})
-	token, err := w.plane.Bootstrap(t.Context(), "default")
-	w.must(err)
-	w.admin, err = w.plane.Authenticate(t.Context(), token)
-	w.must(err)
-	poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
-	w.must(err)
-	w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
-	w.must(err)
+	w.signIn()
 	w.pass()
 	return w
+}
+
+// signIn makes the organization, and gets its admin and its pool.
+func (w *world) signIn() {
+	w.t.Helper()
+	token, err := w.plane.Bootstrap(w.ctx(), "default")
+	w.must(err)
+	w.admin, err = w.plane.Authenticate(w.ctx(), token)
+	w.must(err)
+	poolToken, err := w.plane.EnsurePoolToken(w.ctx(), "default", "default", "agent")
+	w.must(err)
+	w.pool, err = w.plane.Authenticate(w.ctx(), poolToken)
+	w.must(err)
 }
 
 func (w *world) must(err error) {
@@ -92,14 +98,7 @@ func inBubble(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		w := &world{t: t, plane: controlplane.New(st, controlplane.Config{}), store: st}
-		token, err := w.plane.Bootstrap(t.Context(), "default")
-		w.must(err)
-		w.admin, err = w.plane.Authenticate(t.Context(), token)
-		w.must(err)
-		poolToken, err := w.plane.EnsurePoolToken(t.Context(), "default", "default", "agent")
-		w.must(err)
-		w.pool, err = w.plane.Authenticate(t.Context(), poolToken)
-		w.must(err)
+		w.signIn()
 		f(w)
 	})
 }

@@ -70,14 +70,14 @@ func (l *Ledger) Notify(name string) {
 // small read.
 const lookAgain = 500 * time.Millisecond
 
-// MaxWait is the longest time that a call of the API waits.
-const MaxWait = 20 * time.Second
+// maxWait is the longest time that a call waits.
+const maxWait = 20 * time.Second
 
-// Await calls look until it reports that there is something, the wait is over or ctx ends. It looks again when it is
-// notified under the name, and every lookAgain. It begins to wait before the first look, and again before each look that
-// follows a notification, so that it cannot miss a change.
+// Await calls look until it reports that there is something, the wait (at most maxWait) is over, or ctx ends. It looks
+// again when it is notified under the name, and every lookAgain. It begins to wait before the first look, and again
+// before each look that follows a notification, so that it cannot miss a change.
 func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, look func(notified bool) (bool, error)) error {
-	over := time.NewTimer(wait)
+	over := time.NewTimer(min(wait, maxWait))
 	defer over.Stop()
 	changed, stop := l.waiting.wait(name)
 	defer func() { stop() }()

@@ -70,7 +70,7 @@ func (p *Calls) States(ctx context.Context, who identity.Principal, in api.State
 		return api.States{}, workflow.Refuse(workflow.ErrInvalid, "ids", "ask for 1 to 100 jobs at once")
 	}
 	var out api.States
-	err := p.ledger.Await(ctx, ledger.StatesOf(who.PoolID), min(time.Duration(in.WaitSeconds)*time.Second, ledger.MaxWait), func(bool) (bool, error) {
+	err := p.ledger.Await(ctx, ledger.StatesOf(who.PoolID), time.Duration(in.WaitSeconds)*time.Second, func(bool) (bool, error) {
 		var err error
 		out.Jobs, err = p.states(ctx, who, in.IDs)
 		return slices.ContainsFunc(out.Jobs, func(s api.JobState) bool { return s.Cancel || !s.Active }), err

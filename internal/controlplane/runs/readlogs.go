@@ -38,7 +38,7 @@ func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, att
 	}
 	limit = ledger.PageSize(limit, logPage)
 	var out api.LogPage
-	err := p.ledger.Await(ctx, ledger.LogOf(id), min(wait, ledger.MaxWait), func(bool) (bool, error) {
+	err := p.ledger.Await(ctx, ledger.LogOf(id), wait, func(bool) (bool, error) {
 		var err error
 		out, err = p.logs(ctx, who, id, attempt, offset, limit, wait > 0)
 		return len(out.Lines) > 0 || out.Done, err

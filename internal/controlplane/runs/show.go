@@ -109,7 +109,7 @@ func (p *Calls) WorkflowAfter(ctx context.Context, who identity.Principal, id, s
 		return api.Workflow{}, err
 	}
 	var out api.Workflow
-	err := p.ledger.Await(ctx, ledger.RunOf(id), min(wait, ledger.MaxWait), func(bool) (bool, error) {
+	err := p.ledger.Await(ctx, ledger.RunOf(id), wait, func(bool) (bool, error) {
 		var err error
 		if out, err = p.workflow(ctx, who, id); err != nil {
 			return false, err
