@@ -1,13 +1,11 @@
 package embedded
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 )
@@ -27,7 +25,11 @@ func runnerCommand(digest string) (command []string, said string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	found, err := digestOf(beside)
+	found := ""
+	file, err := filepath.EvalSymlinks(beside)
+	if err == nil {
+		_, found, err = sum(file)
+	}
 	switch {
 	case err == nil && found == digest:
 		return []string{beside}, "jobs start " + beside, nil
@@ -43,18 +45,4 @@ func runnerCommand(digest string) (command []string, said string, err error) {
 		return nil, "", fmt.Errorf("find this program: %w", err)
 	}
 	return []string{self, "runner"}, "jobs start this program, which is slower: " + said + " (make build)", nil
-}
-
-// digestOf returns the SHA-256 of a file, in hexadecimal.
-func digestOf(path string) (string, error) {
-	f, err := os.Open(path) //nolint:gosec // G304: it lies beside this program
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", fmt.Errorf("read %s: %w", path, err)
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }
