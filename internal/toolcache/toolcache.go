@@ -1,6 +1,6 @@
 // Package toolcache keeps the versions of engines that are not installed: it fetches one from its publisher, checks the
 // publisher's signature and the checksum, and puts it into a directory that no engine's user can write to. There it also
-// keeps what the installed ones said of their versions. It runs nothing.
+// keeps the versions of the installed ones. It runs nothing.
 //
 // hc-install does this for HashiCorp's files only, and bounds neither what it reads nor what it unpacks. OpenTofu has
 // its files elsewhere and in another layout. So one path serves both publishers. It checks signatures with the library

@@ -13,9 +13,9 @@ import (
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
-// mostUsed is what otf takes, with its agent and PostgreSQL: 0.88 of what this program took before it kept the versions of
-// engines, which was 2.37 of plain.
-const mostUsed = 2.08
+// maxUsed is the aim for processor time, in that of init and plan by hand. An earlier measurement found otf, with its agent
+// and PostgreSQL, at 0.88 of this program before it kept the versions of engines. That was 2.37.
+const maxUsed = 2.08
 
 // BenchmarkPlan measures a preview as somebody who follows it sees it, and its processor time; and the same init and plan
 // by hand, in turns.
@@ -61,8 +61,8 @@ func BenchmarkPlan(b *testing.B) {
 	judge(b, seen.At(0.5) <= 30*time.Millisecond, "the end is seen after it is recorded, p50", told(seen), "<= 30 ms")
 	judge(b, whole.At(0.5) <= 330*time.Millisecond, "the whole command, p50", told(whole), "<= 330 ms")
 	ratio := float64(used) / float64(aloneUsed)
-	judge(b, ratio <= mostUsed, "processor time of a preview (`up`, runner, engine) against plain",
-		fmt.Sprintf("%.2f, %s; the command that follows takes %s", ratio, ms(per(used)), ms(per(follower))), fmt.Sprintf("<= %.2f", mostUsed))
+	judge(b, ratio <= maxUsed, "processor time of a preview (`up`, runner, engine) against plain",
+		fmt.Sprintf("%.2f, %s; the command that follows takes %s", ratio, ms(per(used)), ms(per(follower))), fmt.Sprintf("<= %.2f", maxUsed))
 	metric(b, milliseconds(whole.At(0.5)), "command-ms")
 }
 
