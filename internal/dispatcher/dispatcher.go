@@ -30,7 +30,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -247,7 +246,7 @@ func Order(names []string, pending string) []string {
 // launch tries the placements in their order until one takes the task, if that is still wanted.
 func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.JobState) Disposition {
 	log, pending := d.cfg.Log.With("job_id", m.Job, "attempt", m.Attempt), job.PendingPlacement
-	if why := Unwanted(job, m); why != "" && !mutate.On(mutate.NoWantedCheck) { // see package mutate
+	if why := Unwanted(job, m); why != "" {
 		log.Debug("launch dropped", "reason", why)
 		return done(m, why)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -145,7 +144,7 @@ func (pl *plan) settled(what string) bool {
 		since = pl.now
 	}
 	pl.out.Suspected[what] = since
-	return before && pl.looked().Sub(since) >= pl.p.Settle || mutate.On(mutate.OnePhaseReap) // see package mutate
+	return before && pl.looked().Sub(since) >= pl.p.Settle
 }
 
 func (pl *plan) heard(ref string) bool {
@@ -315,7 +314,7 @@ func orphaned(job api.JobState, t launcher.Task) string {
 	switch {
 	case !job.Known:
 		return "the control plane does not know its job"
-	case job.Active && job.Started && job.Task == t.Ref && !mutate.On(mutate.NoHolder): // see package mutate
+	case job.Active && job.Started && job.Task == t.Ref:
 		return "" // it holds the run, or the slot of a run that was given up: it is not stopped before its deadline
 	case job.Attempt != t.Attempt:
 		return fmt.Sprintf("attempt %d is over; the job is at attempt %d", t.Attempt, job.Attempt)
@@ -335,7 +334,7 @@ func overstayed(job api.JobState, t launcher.Task, p Policy) string {
 		return ""
 	}
 	over := -api.Seconds(job.RemainingSeconds) - workflow.DeadlineGrace
-	if over > p.Overtime || job.RemainingSeconds < 0 && mutate.On(mutate.NoGrace) { // see package mutate
+	if over > p.Overtime {
 		return fmt.Sprintf("its deadline and the grace after it passed %s ago", over.Round(time.Second))
 	}
 	if age := api.Seconds(job.CancelAge); job.Cancel && age > p.CancelGrace {

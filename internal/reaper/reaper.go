@@ -27,7 +27,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -230,7 +229,7 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 		for _, job := range held.Items {
 			jobs[job.ID] = job
 		}
-		if cursor = held.Next; cursor == "" || mutate.On(mutate.OneHeldPage) { // see package mutate
+		if cursor = held.Next; cursor == "" {
 			break
 		}
 	}

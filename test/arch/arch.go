@@ -50,7 +50,6 @@ var rules = map[string]rule{
 	"internal/awssend":       {level: 0, std: true},
 	"internal/awss3":         {level: 0},
 	"internal/awss3/s3error": {level: 0, std: true},
-	"internal/mutate":        {level: 0, std: true},
 
 	"internal/api":       {level: 10},
 	"internal/blob":      {level: 10},

@@ -19,13 +19,13 @@ var (
 	seeds = flag.Int("seeds", 20, "how many seeds to play, from 0")
 	only  = flag.Int64("seed", -1, "play this seed alone; with -v print every event")
 	keep  = flag.String("keep", "", "with -seed: play only these entries of its schedule, such as 3,17")
+	tries = flag.Int("tries", 400, "how many plays the search for the shortest schedule of a failing seed may take")
 )
 
 const (
-	shrinkTries = 400 // plays that the search for the shortest schedule may take
-	lastEvents  = 40  // that are printed of a failing run
-	enough      = 20  // seeds that must have met everything
-	mostFailed  = 3   // seeds, after which the others are not played any more
+	lastEvents = 40 // that are printed of a failing run
+	enough     = 20 // seeds that must have met everything
+	mostFailed = 3  // seeds, after which the others are not played any more
 )
 
 // play runs a schedule of a seed in a bubble.
@@ -99,7 +99,7 @@ func one(t *testing.T, seed uint64) {
 // explain reports a failing seed by the shortest schedule that fails in the same way.
 func explain(t *testing.T, seed uint64, schedule []sim.Entry, found *sim.Violation) {
 	t.Helper()
-	short := sim.Shrink(schedule, shrinkTries, func(part []sim.Entry) bool {
+	short := sim.Shrink(schedule, *tries, func(part []sim.Entry) bool {
 		v := play(t, seed, part, nil).Violation
 		return v != nil && v.Invariant == found.Invariant
 	})

@@ -15,7 +15,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/triggers"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -201,7 +200,7 @@ func (p *pass) timers(org string, due store.Scan) turn {
 			}
 			p.looked(ctx, moved, err)
 		}
-		if page.Next == "" || mutate.On(mutate.OneTimerPage) { // see package mutate
+		if page.Next == "" {
 			return nil
 		}
 		due.After = page.Next
@@ -260,7 +259,7 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		}
 		moved = true
 		// If a heartbeat arrived meanwhile, this is decided again.
-		if k := record.BeatKey(id); out.Moves() && c.Version(k) != store.Absent && !mutate.On(mutate.NoBeatCheck) { // see package mutate
+		if k := record.BeatKey(id); out.Moves() && c.Version(k) != store.Absent {
 			c.Check(k)
 		}
 		return c.Apply(ctx, w, out)

@@ -10,7 +10,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -94,7 +93,7 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 		if m.From == workflow.Pending {
 			return c.unqueue(ctx, w)
 		}
-		if w.ChangesState() && w.SlotHeld && !out.Proven && !mutate.On(mutate.EarlySlot) { // see package mutate
+		if w.ChangesState() && w.SlotHeld && !out.Proven {
 			return nil // it stays active until its end is proven
 		}
 		return c.retire(ctx, w)

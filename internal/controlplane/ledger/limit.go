@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -104,9 +103,6 @@ func (l *Ledger) Fold(ctx context.Context, limit store.Key) (n int, more bool, e
 			return nil
 		}
 		for _, k := range entries {
-			if mutate.On(mutate.FoldedTwice) { // see package mutate
-				break
-			}
 			c.RemoveOnce(k)
 		}
 		counter.Active -= n
@@ -129,7 +125,7 @@ func (l *Ledger) CutShort(ctx context.Context, org, pool string, limit store.Key
 		c.Put(k, record.Cut{At: c.Now, Organization: record.PoolOfLimit(limit) == ""})
 		return nil
 	})
-	if err != nil || mutate.On(mutate.CutBlind) { // see package mutate
+	if err != nil {
 		return false, err
 	}
 	// The entries are read before the counter: what is folded meanwhile is seen in one of the two.

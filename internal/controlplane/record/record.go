@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -121,8 +120,7 @@ type Holder struct {
 
 // Is reports whether a call comes from the holder.
 func (h Holder) Is(run api.Run) bool {
-	sameBoot := h.Boot == run.Boot || mutate.On(mutate.NoBoot) // see package mutate
-	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && sameBoot
+	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && h.Boot == run.Boot
 }
 
 // ChangesState says whether the run needs the slot of its workspace.

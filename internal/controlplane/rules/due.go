@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -59,9 +58,6 @@ func orLook(w *record.Workflow, at time.Time) time.Time {
 
 // lapses is when a claim ends without a report.
 func lapses(w *record.Workflow) time.Time {
-	if mutate.On(mutate.EarlyClaim) { // see package mutate
-		return w.Claimed
-	}
 	return w.Lease
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -198,7 +197,7 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 	}
 	// Everything below depends on which task it is. A message delivered twice makes two tasks of one attempt, and the
 	// end of the task that was refused its start says nothing about the task that runs.
-	own := w.Holder.Attempt == in.Attempt && (w.Holder.Task == in.Task || mutate.On(mutate.NamelessReports)) // see package mutate
+	own := w.Holder.Attempt == in.Attempt && w.Holder.Task == in.Task
 	switch {
 	case w.State == workflow.Claimed:
 		t, _ := taskOf(w, in.Task)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -139,7 +138,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		}
 		p.update(&out)
 	}
-	if Expired(out, now) && !mutate.On(mutate.ApproveOld) { // see package mutate
+	if Expired(out, now) {
 		return was, false, conflict("nobody approved the plan of %s until %s; make a new preview", id, Day(out.Expires))
 	}
 	out.Votes = append(slices.Clone(was.Votes), api.Vote{By: d.By, At: now, Reject: d.Reject, Comment: d.Comment})
@@ -148,7 +147,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		return out, true, nil
 	}
 	switch {
-	case p.Settings != was.Settings && !mutate.On(mutate.ApproveOld): // see package mutate
+	case p.Settings != was.Settings:
 		return was, false, conflict("plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", id)
 	case out.NotBySubmitter && (slices.Contains(out.Submitters, d.By) || slices.Contains(out.Submitters, d.Account)):
 		return was, false, workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", id, strings.Join(out.Submitters, " and "))
@@ -214,7 +213,7 @@ func (p Permit) needs(w *record.Workflow) []string {
 // refusal is why a run may not start; the event is empty if it may.
 func (p Permit) refusal(w *record.Workflow) (workflow.Event, string) {
 	switch {
-	case !w.ChangesState(), w.PlanOf == "" && !p.Required, mutate.On(mutate.NoPermit): // see package mutate
+	case !w.ChangesState(), w.PlanOf == "" && !p.Required:
 	case w.PlanOf == "":
 		return workflow.OnNotApproved, fmt.Sprintf("workspace %s requires approvals by now, and this run was submitted without; submit it again: it makes a plan first", w.Workspace)
 	case p.Review.Status != api.ReviewApproved || p.Review.Applies != w.ID:

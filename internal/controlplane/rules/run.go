@@ -9,7 +9,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -32,7 +31,7 @@ func Admit(w *record.Workflow, run api.Run) (Standing, error) {
 	if run.Attempt != w.Attempt {
 		return 0, over(fmt.Sprintf("attempt %d came after it", w.Attempt))
 	}
-	mine := w.Holder.Is(run) || mutate.On(mutate.NoStartFence) // see package mutate
+	mine := w.Holder.Is(run)
 	switch w.State {
 	case workflow.Claimed:
 		return MayStart, nil // Start decides which task and boot

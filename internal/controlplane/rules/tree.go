@@ -10,7 +10,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -48,7 +47,7 @@ func TreeOf(root string, on map[string][]string) []string {
 // depends on, for a destroy those that depend on it. It is a pure function.
 func TreeBefore(t record.RunTree, name string, on map[string][]string) (out []string) {
 	add := func(other string) {
-		if other != name && t.Node(other) != nil && !mutate.On(mutate.TreeAtOnce) && !slices.Contains(out, other) { // see package mutate
+		if other != name && t.Node(other) != nil && !slices.Contains(out, other) {
 			out = append(out, other)
 		}
 	}

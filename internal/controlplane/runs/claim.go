@@ -11,7 +11,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -57,11 +56,7 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID), record.RoutesKey(who.Organization), record.DeliveriesKey(who.PoolID))...)
 		due.read(before.Read, who.PoolID, !first && notified)
 		first = false
-		if mutate.On(mutate.LateClear) { // see package mutate
-			defer p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
-		} else {
-			p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
-		}
+		p.ledger.ClearOwed(ctx, who.PoolID, before.Read)
 		var err error
 		out, more, err = p.claimOnce(ctx, who, in, before)
 		out.Deliveries = due.Due(now)
@@ -269,7 +264,7 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
-	if len(out.Jobs) > 0 && !mutate.On(mutate.NoPoolCheck) { // see package mutate
+	if len(out.Jobs) > 0 {
 		c.Add(check)
 	}
 	if len(out.Jobs) > 0 {

@@ -11,7 +11,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -54,9 +53,7 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 	}
 	// A workflow that ended between the two reads is no longer active.
 	out.Items = append(out.Items, slices.DeleteFunc(states, func(s api.JobState) bool { return !s.Active })...)
-	if !mutate.On(mutate.HeldCut) { // see package mutate
-		out.Next = page.Next
-	}
+	out.Next = page.Next
 	return out, nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -92,9 +91,7 @@ func feed(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Sp
 		return rules.Fed{}, err
 	}
 	for _, k := range keys {
-		if !mutate.On(mutate.OldInputs) { // see package mutate
-			c.Check(k)
-		}
+		c.Check(k)
 	}
 	var own map[string]any
 	if spec.Options != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -126,7 +125,7 @@ func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []hea
 			l.verdict[h.entry.ID] = broken
 			continue
 		}
-		fresh := q.Route.Key == h.key && len(q.Route.Old) == 0 && (q.Route.Fresh(l.routes) || mutate.On(mutate.OldRoute)) // see package mutate
+		fresh := q.Route.Key == h.key && len(q.Route.Old) == 0 && q.Route.Fresh(l.routes)
 		switch {
 		case !fresh && l.repaired.left(h.entry.ID, len(l.stale)):
 			l.verdict[h.entry.ID] = stale

@@ -10,7 +10,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -37,7 +36,7 @@ func heldTo(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record
 // holding reads the policy groups and waivers that count for a run which asks for its start now, right before the
 // commit of the start. The groups of a workspace that was deleted are those of the run's submission.
 func holding(ctx context.Context, c *ledger.Change, w *record.Workflow) ([]api.Policy, error) {
-	if !policed(w) || mutate.On(mutate.NoPolicies) { // see package mutate
+	if !policed(w) {
 		return nil, nil
 	}
 	k := record.WorkspaceKey(w.Org, w.Workspace)

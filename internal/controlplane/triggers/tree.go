@@ -16,7 +16,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -393,7 +392,7 @@ func noteRun(ctx context.Context, c *ledger.Change, id string, w *record.Workflo
 		return err
 	}
 	t, due := rules.NextOfTree(t, edges, c.Now)
-	if !slices.Contains(due, w.Workspace) && !mutate.On(mutate.TreeTwice) { // see package mutate
+	if !slices.Contains(due, w.Workspace) {
 		return errMoved
 	}
 	n := t.Node(w.Workspace)

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -138,7 +137,7 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 		if r := s.record(op.Key()); r != nil {
 			version = r.Version
 		}
-		if version != op.Expect() && !(version != store.Absent && mutate.On(mutate.NoVersion)) { // see package mutate
+		if version != op.Expect() {
 			return fmt.Errorf("%s has version %d, not %d: %w", op.Key(), version, op.Expect(), store.ErrConflict)
 		}
 	}

@@ -234,6 +234,18 @@ func (h *Host) settle(f *function, e *environment, inv *invocation, how outcome,
 	<-inv.answered
 	report.FunctionError = inv.result.FunctionError
 	report.TimedOut, report.Died = how == tooSlow, how == died
+	// It is counted before its environment goes: whoever sees that one gone finds the reason.
+	h.mu.Lock()
+	if report.FunctionError != "" {
+		f.stats.Errors++
+	}
+	if report.TimedOut {
+		f.stats.TimedOut++
+	}
+	if report.Died {
+		f.stats.Died++
+	}
+	h.mu.Unlock()
 	if e != nil {
 		if how != ready || !h.keep(f, e) {
 			h.discard(f, e)
@@ -246,15 +258,6 @@ func (h *Host) settle(f *function, e *environment, inv *invocation, how outcome,
 	close(f.settled)
 	f.settled = make(chan struct{})
 	f.stats.PeakMemory = max(f.stats.PeakMemory, report.PeakMemory)
-	if report.FunctionError != "" {
-		f.stats.Errors++
-	}
-	if report.TimedOut {
-		f.stats.TimedOut++
-	}
-	if report.Died {
-		f.stats.Died++
-	}
 	h.mu.Unlock()
 	if h.cfg.Observe != nil {
 		h.cfg.Observe(report)
