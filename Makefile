@@ -4,10 +4,8 @@
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
-# What is tested: packages, but for those that match WITHOUT, and flags for `go test` (CI passes -race -shuffle=on).
+# What is tested: packages, and flags for `go test` (CI passes -race -shuffle=on).
 PKG ?= ./...
-WITHOUT ?=
-TESTED = $(if $(WITHOUT),$(shell go list $(PKG) | grep -v '$(WITHOUT)'),$(PKG))
 TESTFLAGS ?=
 # How many schedules `make sim` plays.
 SEEDS ?= 1000
@@ -50,7 +48,11 @@ build-%:
 
 .PHONY: test
 test: ## Run all tests; list what was skipped and why
-	@MUTANTS='$(filter ./...,$(PKG))' scripts/test $(TESTFLAGS) $(TESTED)
+	@PACKAGES='$(PKG)' scripts/test $(TESTFLAGS)
+
+.PHONY: mutants
+mutants: ## Make each deliberate mistake of test/mutants, which its tests must notice (ONLY="NAME ...")
+	@scripts/mutants $(ONLY)
 
 .PHONY: sim
 sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time

@@ -4,9 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // eaterImage makes an image with the real runner and an engine that takes memory without end.
@@ -24,14 +22,12 @@ func eaterImage(t *testing.T) string {
 	t.Helper()
 	dir, name := t.TempDir(), "dayfly-test-eater"
 	var files []docker.File
-	for pkg, to := range map[string]string{"../../runnerimage": "/runner", "./testdata/eater": "/bin/sh"} {
-		built := filepath.Join(dir, filepath.Base(pkg))
-		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", built, pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v: %s", pkg, err, out)
+	for pkg, to := range map[string]string{"runnerimage": "/runner", "internal/runner/testdata/eater": "/bin/sh"} {
+		program, err := built.Program(t.Context(), dir, pkg)
+		if err != nil {
+			t.Fatal(err)
 		}
-		files = append(files, docker.File{From: built, To: to})
+		files = append(files, docker.File{From: program, To: to})
 	}
 	if err := docker.Build(t.Context(), "", docker.Image{Tag: name, Files: files, Entrypoint: []string{"/runner"}}); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/procrun"
@@ -98,12 +98,8 @@ func deployed(b *testing.B) *metered {
 	check(b, err)
 	_, err = bootstrap.Build(b.Context(), bootstrap.Config{Root: "../..", Out: filepath.Join(dir, "functions"), NoZip: true}, packages...)
 	check(b, err)
-	runner := filepath.Join(dir, "runner")
-	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-o", runner, "../../runnerimage")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("build the runner: %v\n%s", err, out)
-	}
+	runner, err := built.Program(b.Context(), dir, "runnerimage")
+	check(b, err)
 	authority, err := scenario.OpenAuthority(filepath.Join(dir, "authority"))
 	check(b, err)
 	m := &metered{used: counts{}, runs: map[string]int{}, memory: map[string]float64{}, news: make(chan struct{})}

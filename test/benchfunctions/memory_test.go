@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -26,6 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
@@ -157,14 +157,13 @@ func deployForMemory(b *testing.B, parameters map[string]string) (*deployment, e
 	if err != nil {
 		return nil, err
 	}
-	functions, runner := filepath.Join(dir, "functions"), filepath.Join(dir, "runner")
+	functions := filepath.Join(dir, "functions")
 	if _, err := bootstrap.Build(b.Context(), bootstrap.Config{Root: root, Out: functions, NoZip: true}, packages...); err != nil {
 		return nil, err
 	}
-	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-o", runner, root+"/runnerimage")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the runner: %w: %s", err, out)
+	runner, err := built.Program(b.Context(), dir, "runnerimage")
+	if err != nil {
+		return nil, err
 	}
 	d := &deployment{seen: map[string]*invocations{}, changed: make(chan struct{}, 1), memory: map[string]int{}, logic: map[string]string{}}
 	d.cloud, err = cloud.Start(b.Context(), cloud.Config{

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/figures"
@@ -37,14 +37,13 @@ func firstLine(ctx context.Context, b *bench) error {
 		return nil
 	}
 	defer git.Close()
-	bundle, program := filepath.Join(b.functions, "ca.pem"), filepath.Join(b.functions, "runner")
+	bundle := filepath.Join(b.functions, "ca.pem")
 	if err := os.WriteFile(bundle, authority.PEM, 0o600); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "./runnerimage")
-	build.Dir, build.Env = b.root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the runner: %w\n%s", err, out)
+	program, err := built.Program(ctx, b.functions, "runnerimage")
+	if err != nil {
+		return err
 	}
 	started := &started{Runner: &procrun.Runner{
 		Commands: map[string][]string{"runner": {program}}, Env: []string{"PATH=" + os.Getenv("PATH")}, Dir: filepath.Join(b.functions, "tasks"), DirEnv: "DAYFLY_WORK_DIR",

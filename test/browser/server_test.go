@@ -21,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // patience is how long a story waits for what should come within a second or two.
@@ -28,13 +29,7 @@ const patience = 30 * time.Second
 
 // binary builds the program that is tested, once.
 var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch, "dayfly")
-	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/dayfly")
-	build.Dir, build.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build dayfly: %w\n%s", err, out)
-	}
-	return path, nil
+	return built.Program(context.Background(), scratch, "cmd/dayfly")
 })
 
 // server is a `dayfly up` of its own, and its administrator.

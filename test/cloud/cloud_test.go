@@ -2,10 +2,8 @@ package cloud_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
@@ -24,8 +23,8 @@ var functions, runner string
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "cloud")
 	if err == nil {
-		functions, runner = filepath.Join(dir, "functions"), filepath.Join(dir, "runner")
-		err = build()
+		functions = filepath.Join(dir, "functions")
+		err = build(dir)
 	}
 	code := 1
 	if err == nil {
@@ -37,19 +36,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func build() error {
+func build(dir string) error {
 	packages, err := bootstrap.Functions("../..")
 	if err != nil {
 		return err
 	}
 	_, err = bootstrap.Build(context.Background(), bootstrap.Config{Root: "../..", Out: functions, NoZip: true}, packages...)
-	cmd := exec.Command("go", "build", "-trimpath", "-o", runner, "../../runnerimage")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, failed := cmd.CombinedOutput()
-	if failed != nil {
-		failed = fmt.Errorf("build the runner: %w: %s", failed, out)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, failed)
+	runner, err = built.Program(context.Background(), dir, "runnerimage")
+	return err
 }
 
 // A workflow goes through everything that is deployed, with no permission but those of the templates: those of roles,

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/dockerrun"
 )
 
@@ -38,14 +37,12 @@ var player = sync.OnceValue(func() error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	built := filepath.Join(dir, "player")
-	cmd := exec.Command("go", "build", "-o", built, "./testdata/player") //nolint:noctx // once for all tests
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build player: %w: %s", err, out)
+	player, err := built.Program(context.Background(), dir, "test/dockerrun/testdata/player")
+	if err != nil {
+		return err
 	}
 	return docker.Build(context.Background(), "", docker.Image{
-		Tag: playerImage, Files: []docker.File{{From: built, To: "/player"}}, Entrypoint: []string{"/player"},
+		Tag: playerImage, Files: []docker.File{{From: player, To: "/player"}}, Entrypoint: []string{"/player"},
 	})
 })
 

@@ -36,10 +36,11 @@ func TestPolicies_ShowTheExampleAndItsOutput(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this builds the program")
 	}
-	if err := built(); err != nil {
+	dir, err := programs()
+	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "dayfly"), strings.Fields(command)[1:]...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "dayfly"), strings.Fields(command)[1:]...)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {

@@ -17,34 +17,37 @@ import (
 
 	"github.com/dayfly-dev/dayfly/test/arch"
 	"github.com/dayfly-dev/dayfly/test/awsim/ports"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/docs"
 )
 
 // documented is the address that the documents show.
 const documented = "127.0.0.1:7331"
 
-// programs is where built puts the program; TestMain removes it.
-var programs string
+// builtIn is where the programs are built, if they are; TestMain removes it.
+var builtIn string
 
-// built builds the program and dayfly-policy once, as `make build` does, so that the two share what they compile. It lies where users
-// that are not root can run it, for engines.
-var built = sync.OnceValue(func() error {
-	var err error
-	if programs, err = os.MkdirTemp("", "dayfly-docs-*"); err != nil {
-		return err
+// programs is the directory of dayfly and dayfly-policy. It lies where users that are not root can run them, for engines.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if builtIn, err = os.MkdirTemp("", "dayfly-docs-*"); err != nil {
+		return "", err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", programs, "github.com/dayfly-dev/dayfly/cmd/dayfly", "github.com/dayfly-dev/dayfly/cmd/dayfly-policy") //nolint:noctx // once for all tests
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build dayfly: %w\n%s", err, out)
+	if err := os.Chmod(builtIn, 0o755); err != nil { //nolint:gosec // see above
+		return "", err
 	}
-	return os.Chmod(programs, 0o755) //nolint:gosec // see above
+	var program string
+	for _, pkg := range []string{"cmd/dayfly", "cmd/dayfly-policy"} {
+		if program, err = built.Program(context.Background(), builtIn, pkg); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Dir(program), nil
 })
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if programs != "" {
-		_ = os.RemoveAll(programs)
+	if builtIn != "" {
+		_ = os.RemoveAll(builtIn)
 	}
 	os.Exit(code) //nolint:forbidigo // TestMain decides the exit code
 }
@@ -86,10 +89,11 @@ func newTerminal(t *testing.T, withProgram bool) terminal {
 	}
 	path := os.Getenv("PATH")
 	if withProgram {
-		if err := built(); err != nil {
+		dir, err := programs()
+		if err != nil {
 			t.Fatal(err)
 		}
-		path = programs + string(os.PathListSeparator) + path
+		path = dir + string(os.PathListSeparator) + path
 	}
 	term := terminal{home: home, dir: home, address: address}
 	for _, v := range os.Environ() {
@@ -410,7 +414,8 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this builds the program")
 	}
-	if err := built(); err != nil {
+	dir, err := programs()
+	if err != nil {
 		t.Fatal(err)
 	}
 	help := map[string]string{}
@@ -434,7 +439,7 @@ func TestPages_CommandsAndFlagsExist(t *testing.T) {
 				command += " list" // its default
 			}
 			if help[command] == "" {
-				out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "dayfly"), append(strings.Fields(command), "--help")...).CombinedOutput()
+				out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "dayfly"), append(strings.Fields(command), "--help")...).CombinedOutput()
 				if err != nil {
 					t.Errorf("%s shows dayfly %s: %s", page, command, out)
 				}

@@ -2,47 +2,36 @@ package e2e_test
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
-// built is where the product's binary is put, once; TestMain removes it.
-var built struct {
-	once sync.Once
-	dir  string
-	err  error
-}
+// builtIn is where the product is built, if it is; TestMain removes it.
+var builtIn string
 
-// binary builds the product as it ships, without the race detector, and returns its path.
-func binary(t *testing.T) string {
-	t.Helper()
-	built.once.Do(func() { built.dir, built.err = build(t.Context()) })
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return filepath.Join(built.dir, "dayfly")
-}
-
-func build(ctx context.Context) (string, error) {
-	dir, err := os.MkdirTemp("", "dayfly-e2e-")
-	if err != nil {
+var product = sync.OnceValues(func() (path string, err error) {
+	if builtIn, err = os.MkdirTemp("", "dayfly-e2e-"); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(dir, "dayfly"), "github.com/dayfly-dev/dayfly/cmd/dayfly")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("build dayfly: %w\n%s", err, out)
+	return built.Program(context.Background(), builtIn, "cmd/dayfly")
+})
+
+// binary returns the path of the product as it ships, without the race detector.
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := product()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return dir, nil
+	return path
 }
 
 func removeBinary() error {
-	if built.dir == "" {
+	if builtIn == "" {
 		return nil
 	}
-	return os.RemoveAll(built.dir)
+	return os.RemoveAll(builtIn)
 }

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 const (
@@ -69,32 +69,31 @@ func TestMain(m *testing.M) {
 // builtIn is the directory of what was built, if anything was; TestMain removes it.
 var builtIn string
 
-// built are the attack and the runner of a container.
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "isolation")
-	if err != nil {
-		return "", err
+// programs are paths of what the tests run.
+type programs struct{ attack, runner, policy string }
+
+// needed are the attack, the runner of a container and the program that evaluates policies.
+var needed = sync.OnceValues(func() (p programs, err error) {
+	if builtIn, err = os.MkdirTemp("", "isolation"); err != nil {
+		return p, err
 	}
-	builtIn = dir
-	for name, pkg := range map[string]string{"attack": "./testdata/attack", "runner": "../../runnerimage", api.PolicyProgram: "../../cmd/dayfly-policy"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return dir, fmt.Errorf("build %s: %w: %s", name, err, out)
+	for pkg, at := range map[string]*string{"test/isolation/testdata/attack": &p.attack, "runnerimage": &p.runner, "cmd/dayfly-policy": &p.policy} {
+		if *at, err = built.Program(context.Background(), builtIn, pkg); err != nil {
+			return p, err
 		}
 	}
-	return dir, nil
+	return p, nil
 })
 
 // builtImage has the runner, and the attack in place of a shell and of an engine.
 var builtImage = sync.OnceValue(func() error {
-	dir, err := built()
+	p, err := needed()
 	if err != nil {
 		return err
 	}
 	return docker.Build(context.Background(), "", docker.Image{
 		Tag: testImage, Entrypoint: []string{"/runner"}, Path: "/bin",
-		Files: []docker.File{{From: filepath.Join(dir, "runner"), To: "/runner"}, {From: filepath.Join(dir, "attack"), To: "/bin/sh"}, {From: filepath.Join(dir, "attack"), To: "/bin/terraform"}},
+		Files: []docker.File{{From: p.runner, To: "/runner"}, {From: p.attack, To: "/bin/sh"}, {From: p.attack, To: "/bin/terraform"}},
 	})
 })
 
@@ -143,15 +142,15 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	dir := t.TempDir()
 	s := &site{t: t, data: filepath.Join(dir, "data"), source: filepath.Join(dir, "source")}
-	programs, err := built()
+	p, err := needed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(programs, "attack"))
+	b, err := os.ReadFile(p.attack)
 	if err != nil {
 		t.Fatal(err)
 	}
-	evaluates, err := os.ReadFile(filepath.Join(programs, api.PolicyProgram))
+	evaluates, err := os.ReadFile(p.policy)
 	if err := errors.Join(
 		err, os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711),
 		os.Mkdir(s.source, 0o755), os.Chmod(s.source, 0o755),

@@ -18,13 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/ports"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // previous is the commit of the version before the one under test; raise it with each release.
@@ -228,20 +227,14 @@ func binaries(t *testing.T) (before, after string) {
 		t.Fatalf("git archive: %v", archive.err)
 	}
 	unpack(t, &archive.out, tree)
-	before, after = filepath.Join(dir, "before"), filepath.Join(dir, "after")
-	builds, ctx := errgroup.WithContext(t.Context())
-	for to, from := range map[string]string{before: tree, after: top} {
-		builds.Go(func() error {
-			cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", to, "./cmd/dayfly")
-			cmd.Dir, cmd.Env = from, append(os.Environ(), "CGO_ENABLED=0")
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				return errors.Join(err, errors.New(string(out)))
-			}
-			return nil
-		})
+	before = filepath.Join(dir, "before")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", before, "./cmd/dayfly")
+	cmd.Dir, cmd.Env = tree, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
 	}
-	if err := builds.Wait(); err != nil {
+	after, err := built.Program(t.Context(), dir, "cmd/dayfly")
+	if err != nil {
 		t.Fatal(err)
 	}
 	return before, after

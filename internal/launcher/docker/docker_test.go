@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/launcher/launchertest"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 var (
@@ -44,14 +44,12 @@ var player = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	built := filepath.Join(dir, "player")
-	cmd := exec.Command("go", "build", "-o", built, "./testdata/player")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build player: %w: %s", err, out)
+	player, err := built.Program(context.Background(), dir, "internal/launcher/docker/testdata/player")
+	if err != nil {
+		return "", err
 	}
 	return playerImage, docker.Build(context.Background(), "", docker.Image{
-		Tag: playerImage, Files: []docker.File{{From: built, To: "/player"}}, Entrypoint: []string{"/player"},
+		Tag: playerImage, Files: []docker.File{{From: player, To: "/player"}}, Entrypoint: []string{"/player"},
 	})
 })
 

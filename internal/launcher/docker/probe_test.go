@@ -3,7 +3,6 @@ package docker_test
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // runnerImage is an image with the real runner, which probes when it is told to.
@@ -20,15 +20,13 @@ var runnerImage = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	built := filepath.Join(dir, "runner")
-	cmd := exec.Command("go", "build", "-o", built, "../../../runnerimage")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return string(out), err
+	runner, err := built.Program(context.Background(), dir, "runnerimage")
+	if err != nil {
+		return "", err
 	}
 	const name = "dayfly-test-runner"
 	return name, docker.Build(context.Background(), "", docker.Image{
-		Tag: name, Files: []docker.File{{From: built, To: "/runner"}}, Entrypoint: []string{"/runner"},
+		Tag: name, Files: []docker.File{{From: runner, To: "/runner"}}, Entrypoint: []string{"/runner"},
 	})
 })
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/dockerrun"
 	"github.com/dayfly-dev/dayfly/test/procrun"
@@ -95,14 +96,14 @@ func (m *machine) build(ctx context.Context, o *scenario.Options) error {
 
 // processes runs tasks as processes of this machine.
 func (m *machine) processes(ctx context.Context, o *scenario.Options) error {
+	// The runner looks for the program that evaluates policies beside itself.
 	programs := filepath.Join(m.root, ".cache", "e2e")
-	runner := filepath.Join(programs, "runner")
-	for path, pkg := range map[string]string{runner: "./runnerimage", filepath.Join(programs, api.PolicyProgram): "./cmd/dayfly-policy"} {
-		c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, pkg)
-		c.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := c.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
-		}
+	runner, err := built.Program(ctx, programs, "runnerimage")
+	if err != nil {
+		return err
+	}
+	if _, err := built.Program(ctx, programs, "cmd/dayfly-policy"); err != nil {
+		return err
 	}
 	bundle := filepath.Join(m.temp, "ca.pem")
 	if err := os.WriteFile(bundle, m.authority.PEM, 0o600); err != nil {

@@ -2,14 +2,13 @@ package scenario_test
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/procrun"
@@ -21,7 +20,8 @@ func TestQuickStories(t *testing.T) {
 		t.Skip("skipped by -short: it builds and runs the functions")
 	}
 	dir := t.TempDir()
-	if err := build(t.Context(), dir); err != nil {
+	runner, err := build(t.Context(), dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	authority, err := scenario.OpenAuthority(filepath.Join(dir, "authority"))
@@ -44,7 +44,7 @@ func TestQuickStories(t *testing.T) {
 			Cloud: cloud.Config{
 				Root: root, Functions: filepath.Join(dir, "functions"), Image: "runner", TaskEnv: map[string]string{"SSL_CERT_FILE": bundle},
 				Runner: &procrun.Runner{
-					Commands: map[string][]string{"runner": {filepath.Join(dir, "runner")}}, Env: []string{"PATH=" + os.Getenv("PATH")},
+					Commands: map[string][]string{"runner": {runner}}, Env: []string{"PATH=" + os.Getenv("PATH")},
 					Dir: filepath.Join(dir, "tasks"), DirEnv: "DAYFLY_WORK_DIR", Output: tap.Writer("the output of a task"),
 				},
 			},
@@ -102,18 +102,13 @@ func without(t *testing.T, text, other string) string {
 }
 
 // build builds the functions and the runner.
-func build(ctx context.Context, dir string) error {
+func build(ctx context.Context, dir string) (runner string, err error) {
 	packages, err := bootstrap.Functions(root)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if _, err := bootstrap.Build(ctx, bootstrap.Config{Root: root, Out: filepath.Join(dir, "functions"), NoZip: true}, packages...); err != nil {
-		return err
+		return "", err
 	}
-	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", filepath.Join(dir, "runner"), "./runnerimage") //nolint:gosec // of this module
-	c.Dir, c.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the runner: %w\n%s", err, out)
-	}
-	return nil
+	return built.Program(ctx, dir, "runnerimage")
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -29,10 +28,8 @@ func Main(m *testing.M, path *string) int {
 			return 0, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		_, here, _, _ := runtime.Caller(0)
 		*path = filepath.Join(dir, "bootstrap")
-		build := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-buildvcs=false", "-o", *path, "./testdata/function") //nolint:noctx // it ends by itself
-		build.Dir = filepath.Join(filepath.Dir(here), "..")
+		build := exec.Command("go", "build", "-tags", "lambda.norpc", "-trimpath", "-buildvcs=false", "-o", *path, "github.com/dayfly-dev/dayfly/test/awsim/lambdahost/testdata/function") //nolint:noctx // it ends by itself
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if said, err := build.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("build the test function: %w\n%s", err, said)
