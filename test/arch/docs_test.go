@@ -65,11 +65,42 @@ func TestDocuments_EveryTestThatTheyNameExists(t *testing.T) {
 	if len(rows) < 10 {
 		t.Fatalf("the failure table has %d rows", len(rows))
 	}
+	notices := noticing(t, declared)
 	for _, row := range rows {
 		if len(row) != 4 || len(arch.NamedTests(row[len(row)-1])) == 0 {
 			t.Errorf("a row of the failure table names no test in its fourth cell: %q", row)
+		} else if !slices.ContainsFunc(arch.NamedTests(row[3]), func(name string) bool { return notices[name] }) {
+			t.Errorf("no mistake of test/mutants is for a test of this row of the failure table: %q", row)
 		}
 	}
+}
+
+// noticing are the tests that notice a deliberate mistake.
+func noticing(t *testing.T, declared map[string]bool) map[string]bool {
+	t.Helper()
+	patches, err := filepath.Glob("../mutants/*.patch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, patch := range patches {
+		text, err := os.ReadFile(patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			by, ok := strings.CutPrefix(line, "Noticed by: ")
+			if !ok {
+				continue
+			}
+			if words := strings.Fields(by); len(words) < 2 || !declared[strings.Split(words[1], "/")[0]] {
+				t.Errorf("%s is noticed by a test that no file declares: %s", patch, by)
+			} else {
+				out[strings.Split(words[1], "/")[0]] = true
+			}
+		}
+	}
+	return out
 }
 
 // The package table of ARCHITECTURE.md says what the map says, no less and no more: each package in a row of its level,

@@ -16,7 +16,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
-	"github.com/dayfly-dev/dayfly/internal/mutate"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/arch"
 	"github.com/dayfly-dev/dayfly/test/docs"
@@ -299,14 +298,6 @@ func TestAPI_ListsEveryCodeWithItsStatus(t *testing.T) {
 		got = append(got, arch.Code(row[0])[0]+" "+row[1])
 	}
 	same(t, "the codes of docs/api.md", want, got)
-}
-
-func TestFigures_ListEveryDeliberateMistake(t *testing.T) {
-	var got []string
-	for _, row := range arch.Table(read(t, "docs/figures.md"), "Faults that are played") {
-		got = append(got, row[0])
-	}
-	same(t, "the deliberate mistakes of docs/figures.md", mutate.All(), got)
 }
 
 func TestGlossary_HasEachWordOnceInOrder(t *testing.T) {
