@@ -26,18 +26,18 @@ import (
 	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
-// built is the directory of the programs that are measured, once they are built.
-var built string
+// programs is the directory of the programs that are measured, once they are built.
+var programs string
 
 // build builds them as they ship, where users of their own can get to them.
 var build = sync.OnceValue(func() (err error) {
-	if built, err = os.MkdirTemp("", "dayfly-bench-"); err != nil {
+	if programs, err = os.MkdirTemp("", "dayfly-bench-"); err != nil {
 		return err
 	}
-	if err := os.Chmod(built, 0o711); err != nil {
+	if err := os.Chmod(programs, 0o711); err != nil {
 		return err
 	}
-	c := exec.Command("../../scripts/build", built, "./cmd/dayfly", "./cmd/dayfly-policy")
+	c := exec.Command("../../scripts/build", programs, "./cmd/dayfly", "./cmd/dayfly-policy")
 	c.Env = append(os.Environ(), "LDFLAGS=-s -w -X github.com/dayfly-dev/dayfly/cmd/dayfly/internal/quick.Version=bench")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
@@ -47,7 +47,7 @@ var build = sync.OnceValue(func() (err error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	_ = os.RemoveAll(built)
+	_ = os.RemoveAll(programs)
 	os.Exit(code)
 }
 
@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 func program(b *testing.B, name string) string {
 	b.Helper()
 	check(b, build())
-	return filepath.Join(built, name)
+	return filepath.Join(programs, name)
 }
 
 func check(b testing.TB, err error) {

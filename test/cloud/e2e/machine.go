@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
