@@ -54,6 +54,10 @@ test: ## Run all tests; list what was skipped and why
 mutants: ## Make each deliberate mistake of test/mutants, which its tests must notice (ONLY="NAME ...")
 	@scripts/mutants $(ONLY)
 
+.PHONY: soak
+soak: ## Hunt for hours, before a release: seeds, fuzz targets, the second base of the image, each mistake (SEEDS=, FUZZTIME=)
+	@scripts/soak
+
 .PHONY: sim
 sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time
 	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v

@@ -21,7 +21,7 @@ import (
 
 // stores are those that the rules are tested over. The race detector looks at the rules, which are the same over each
 // store, and at each store in its own suite. So under it the two that take most of the time are left out; the stage
-// stores of .ci/run has them.
+// plain of .ci/run has them.
 func stores() map[string]func(t *testing.T) store.Store {
 	all := map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New() },
