@@ -52,11 +52,12 @@ func TestRunJob_SensitiveInputsReachTheEngineAndNothingElse(t *testing.T) {
 }
 
 func TestRunJob_InputsThatAreNotWhatTheyShouldBeEndTheRun(t *testing.T) {
-	for name, tc := range map[string]struct{ left, says string }{
-		"replaced":    {`"` + canary + `" replaced`, "they were replaced"},
-		"no object":   {`"` + canary + "\"\n", "not a JSON object"},
-		"without it":  {`{"other":"` + canary + "\"}\n", "without token"},
-		"not to have": {"", "there is no input"},
+	const left = `{"token":"` + canary + "\"}\n"
+	for name, tc := range map[string]struct{ left, arrives, says string }{
+		"replaced":    {left, strings.Replace(left, "canary", "CANARY", 1), "they were replaced"},
+		"no object":   {`"` + canary + "\"\n", "", "not a JSON object"},
+		"without it":  {`{"other":"` + canary + "\"}\n", "", "without token"},
+		"not to have": {"", "", "there is no input"},
 	} {
 		spec, cfg := job(t, "echo ran")
 		spec.Inputs = []api.WorkspaceInput{{Workspace: "network", Output: "token", Sensitive: true}}
@@ -64,6 +65,7 @@ func TestRunJob_InputsThatAreNotWhatTheyShouldBeEndTheRun(t *testing.T) {
 		if r.inputs = map[string]string{"0": tc.left}; tc.left == "" {
 			r.inputs = nil
 		}
+		r.arrives = tc.arrives
 		runJob(t, r, cfg)
 		if got := r.result(); got.Reason != workflow.ReasonArtifactFailed || !strings.Contains(got.Detail, tc.says) || strings.Contains(r.text(), "ran\n") || strings.Contains(got.Detail, canary) {
 			t.Errorf("%s: got %+v\n%s", name, got, r.text())

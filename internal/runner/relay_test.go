@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -51,8 +52,9 @@ type relay struct {
 	placed    []string
 	batches   []int // how many artifacts each call announced
 
-	inputs map[string]string // what other workspaces have left, by the index that is asked for
-	asks   string            // the input whose bytes are asked for next
+	inputs  map[string]string // what other workspaces have left, by the index that is asked for
+	asks    string            // the input whose bytes are asked for next
+	arrives string            // in place of what was left; "" for the very bytes
 }
 
 func newRelay(t *testing.T, spec api.Spec) *relay {
@@ -106,6 +108,10 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(p.Status)
 		_ = json.NewEncoder(w).Encode(p)
+		return
+	}
+	if raw, ok := out.([]byte); ok {
+		_, _ = w.Write(raw)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -190,14 +196,13 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 		if !ok {
 			return nil, workflow.Refuse(workflow.ErrInvalid, "", "there is no input %q", r.asks)
 		}
-		whole := strings.TrimSuffix(left, " replaced")
 		return api.Input{
 			Control: r.control, Download: &api.Transfer{Method: http.MethodGet, URL: "/v1/jobs/" + r.spec.Workflow + "/bytes"},
-			Artifact: api.Artifact{Name: api.OutputsName, Kind: api.ArtifactOutputs, Size: int64(len(left)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(whole)))},
+			Artifact: api.Artifact{Name: api.OutputsName, Kind: api.ArtifactOutputs, Size: int64(len(left)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(left)))},
 		}, nil
 	case "bytes":
 		if req.Method == http.MethodGet {
-			return json.RawMessage(r.inputs[r.asks]), nil
+			return []byte(cmp.Or(r.arrives, r.inputs[r.asks])), nil
 		}
 		name := req.Header.Get(api.HeaderArtifact)
 		if a := r.announced[name]; int64(len(body)) != a.Size || fmt.Sprintf("%x", sha256.Sum256(body)) != a.SHA256 {
