@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +22,16 @@ func TestLease_FiveLapsesEndAWorkflowWithTheReason(t *testing.T) {
 			}
 			w.live(59 * time.Second)
 			w.is(wf.ID, workflow.Claimed, "")
+			if job.Attempt == workflow.MaxLapses {
+				w.launch(job, "task-5")
+				w.live(workflow.QueuedLease)
+			}
 			w.live(2 * time.Second)
 		}
 		got := w.is(wf.ID, workflow.Failed, workflow.ReasonNeverStarted)
-		if got.SlotHeld || !strings.Contains(got.Detail, "one") {
-			t.Errorf("workflow = %+v", got)
+		const why = "its claim by one lapsed without a start: task task-5 was launched and never asked for its start"
+		if got.SlotHeld || got.Detail != why {
+			t.Errorf("workflow = %+v, want %q", got, why)
 		}
 		w.submit("net", workflow.Update)
 		w.claimOne() // the workspace is free
@@ -69,7 +75,10 @@ func TestLaunchWindow_PassedForNoGoodReasonFails(t *testing.T) {
 			w.must(w.plane.Launch(w.ctx(), w.pool, job.ID, api.Launch{Attempt: 1, Kind: api.LaunchRefused, Reason: workflow.ReasonUnavailable, Text: "500", RetrySeconds: 60}))
 			w.live(9 * time.Minute)
 		}
-		w.is(wf.ID, workflow.Failed, workflow.ReasonLaunchWindow)
+		got := w.is(wf.ID, workflow.Failed, workflow.ReasonLaunchWindow)
+		if why := fmt.Sprintf("it could not be launched within %s: 500", workflow.LaunchWindow); got.Detail != why {
+			t.Errorf("it failed with %q, want %q", got.Detail, why)
+		}
 	})
 }
 
