@@ -455,3 +455,37 @@ func (c *counted) Commit(ctx context.Context, id string, ops ...store.Op) error 
 	}
 	return err
 }
+
+// Wherever a pass dies while it deletes runs, the next one finds what is left of them.
+func TestRetention_OfARunThatIsCutShortIsFinishedByTheNextPass(t *testing.T) {
+	t.Parallel()
+	died, inside := true, 0
+	for dies := 0; died; dies++ {
+		st := &dying{memory.New(), 1 << 30}
+		w := newWorld(t, st)
+		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 100 })
+		whole := map[string]int{}
+		for range 7 {
+			id := w.ranThrough("net", workflow.Preview)
+			whole[id] = len(w.records(id))
+		}
+		w.clock.advance(401 * day)
+		st.left = dies
+		_, _ = w.plane.Pass(w.ctx())
+		died, st.left = st.left < 0, 1<<30
+		for id, n := range whole {
+			if left := len(w.records(id)); 0 < left && left < n {
+				inside++
+			}
+		}
+		w.passes()
+		for id := range whole {
+			if left := w.records(id); len(left) > 0 {
+				t.Fatalf("died at commit %d: %d records of %s are left, the first is %s", dies, len(left), id, left[0].Key.Sort)
+			}
+		}
+	}
+	if inside == 0 {
+		t.Error("no pass died in the middle of a run")
+	}
+}
