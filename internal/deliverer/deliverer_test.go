@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -387,25 +388,38 @@ func TestSend_TellsNothingOfWhatIsSecret(t *testing.T) {
 }
 
 func TestSend_AnAnswerIsBoundedInBytesAndTime(t *testing.T) {
-	ended := make(chan struct{})
-	endless := func(w http.ResponseWriter, r *http.Request) {
-		for r.Context().Err() == nil {
-			if _, err := io.WriteString(w, strings.Repeat("x", 32<<10)); err != nil {
-				break
+	sent, ended := 0, make(chan struct{})
+	endless := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer close(ended)
+		for piece := strings.Repeat("x", 4<<10); ; sent += len(piece) {
+			if _, err := io.WriteString(w, piece); err != nil {
+				return
 			}
 		}
-		close(ended)
+	}))
+	endless.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if err := c.(*net.TCPConn).SetWriteBuffer(8 << 10); err != nil { // what is sent is then nearly what is read
+			t.Error(err)
+		}
+		return ctx
 	}
+	endless.Start()
+	t.Cleanup(endless.Close)
 	w := newWorld(t, nil, "127.0.0.1")
-	if got := w.one(t, api.SendNotification{URL: receive(t, &inbox{answers: []func(http.ResponseWriter, *http.Request){endless}})}); !got.IsDone {
+	if got := w.one(t, api.SendNotification{URL: endless.URL}); !got.IsDone {
 		t.Errorf("an endless answer: %+v", got)
 	}
 	<-ended
+	if sent < 64<<10 || sent >= 1<<20 { // beside what is read, the buffers of the connection
+		t.Errorf("%d bytes of an endless answer were taken", sent)
+	}
 	hang := make(chan struct{})
 	address := receive(t, &inbox{answers: []func(http.ResponseWriter, *http.Request){func(http.ResponseWriter, *http.Request) { <-hang }}})
 	t.Cleanup(func() { close(hang) })
 	w = newWorld(t, nil, "127.0.0.1")
-	deliverer.SetCallTime(w.Deliverer, 50*time.Millisecond)
+	if was := deliverer.SetCallTime(w.Deliverer, 50*time.Millisecond); was != 15*time.Second {
+		t.Errorf("a call may take %s", was)
+	}
 	if got := w.one(t, api.SendNotification{URL: address + "/path"}); got.IsDone || got.IsPermanent || !strings.HasSuffix(got.Detail, ": it did not answer in time") {
 		t.Errorf("an answer that does not come: %+v", got)
 	}

@@ -2,5 +2,8 @@ package deliverer
 
 import "time"
 
-// SetCallTime makes calls end sooner than they do.
-func SetCallTime(d *Deliverer, t time.Duration) { d.client.Timeout = t }
+// SetCallTime makes calls end sooner than they do, and returns when they do.
+func SetCallTime(d *Deliverer, t time.Duration) (was time.Duration) {
+	was, d.client.Timeout = d.client.Timeout, t
+	return was
+}
