@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -392,7 +394,7 @@ func TestRestore_ThatIsKilledIsFinishedByTheNextAndNothingStartsMeanwhile(t *tes
 	db := filepath.Join(data, embedded.DatabaseFile)
 	marker := filepath.Join(data, "private", "restoring")
 	for round, is := range []func() bool{
-		func() bool { return false }, // not killed
+		func() bool { return false }, // not killed, and then as if it had been before its first change
 		func() bool { return exists(db + ".restoring") },
 		func() bool { return exists(db + ".restoring-wal") },
 		func() bool { return exists(marker) },
@@ -400,10 +402,18 @@ func TestRestore_ThatIsKilledIsFinishedByTheNextAndNothingStartsMeanwhile(t *tes
 		func() bool { return exists(marker) && !exists(db+".restoring") },
 	} {
 		w.killWhen(is, "server", "restore", backup, "--data", data, "--replace")
+		if round == 0 {
+			if err := os.WriteFile(marker, []byte(".before-round-0"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		t.Logf("round %d: cut short is %v, records are there is %v", round, exists(marker), exists(db))
 		if exists(marker) {
-			if got := w.run("server", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitRefused || !strings.Contains(got.stderr, "cut short") {
-				t.Errorf("round %d: a server over half a restore: %+v", round, got)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // one that is not refused serves until it is told to end
+			got := w.in(ctx, "", "server", "--data", data, "--listen", "127.0.0.1:0")
+			cancel()
+			if got.code != exitRefused || !strings.Contains(got.stderr, "cut short") {
+				t.Fatalf("round %d: a server over half a restore: %+v", round, got)
 			}
 		} else if !exists(db) {
 			t.Fatalf("round %d: nothing says that the restore was cut short", round)
