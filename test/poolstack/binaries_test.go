@@ -150,20 +150,22 @@ func TestBinaries_KilledAtAnyPointEveryJobHasOneTask(t *testing.T) {
 	if got, err := d.host.Invoke(t.Context(), "poller", []byte("{}")); err != nil || got.FunctionError != "" {
 		t.Fatalf("poller: %s, %v\n%s", got.Payload, err, d.log())
 	}
-	// The first dispatcher dies when its batch is launched and reported, the second somewhere in it: each launch takes
-	// longer than that one lives.
-	defer d.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", Delay: 400 * time.Millisecond})()
-	for _, f := range []lambdahost.Fault{
-		{Moment: lambdahost.BeforeResponse}, {Moment: lambdahost.After, Delay: 120 * time.Millisecond, Skip: 1},
-	} {
-		if err := d.host.Inject("dispatcher", f); err != nil {
-			t.Fatal(err)
+	// The first dispatcher dies when its batch is launched and reported, a later one when a task of its batch is there and
+	// nobody has heard of it.
+	var calls atomic.Int32
+	defer d.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", After: func(wire.Call) error {
+		if calls.Add(1) == 13 {
+			d.host.Kill("dispatcher")
 		}
+		return nil
+	}})()
+	if err := d.host.Inject("dispatcher", lambdahost.Fault{Moment: lambdahost.BeforeResponse}); err != nil {
+		t.Fatal(err)
 	}
 	until(t, d.log, "the queue is empty", func() bool { return !d.deliver(t) && d.Held(t.Context(), d.Jobs) == 0 })
 	d.oneTaskEach(t, ids)
-	if stats := d.host.Stats("dispatcher"); stats.Died != 2 {
-		t.Errorf("%+v: want two that died", stats)
+	if stats, n := d.host.Stats("dispatcher"), int(calls.Load()); stats.Died != 2 || n <= len(ids) {
+		t.Errorf("%+v, %d launches of %d jobs: want two that died, and a launch that was repeated", stats, n, len(ids))
 	}
 	// One that cannot work says all that is wrong and does not begin.
 	if got, err := d.host.Invoke(t.Context(), "wrong", []byte("{}")); err != nil || got.FunctionError == "" {
