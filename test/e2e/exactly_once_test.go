@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -69,11 +70,14 @@ func (l *twice) started() int {
 	return len(l.strays)
 }
 
+// many is more in a long hunt than in CI.
+var many = flag.Int("workflows", 200, "how many workflows are run with every message and every task twice")
+
 // C1, C2: each message comes twice and each task is started twice; what a workflow does is done once.
 func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	t.Parallel()
 	const workspaces = 50
-	workflows := 1000
+	workflows := *many
 	if testing.Short() {
 		workflows = 100
 	}
@@ -84,7 +88,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	double := &twice{}
 	w := start(t, func(c *embedded.UpConfig) {
 		c.Agent.Settings.Concurrency = workspaces
-		if !testing.Short() { // a thousand runs of a binary with the race detector take too long
+		if !testing.Short() { // so many runs of a binary with the race detector take too long
 			c.Agent.Runner = []string{product, "runner"}
 		}
 		c.Agent.WrapQueue = func(queue.Queue) queue.Queue {
