@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -36,11 +37,14 @@ func peakMemory(t *testing.T, pid int) int {
 	return 0 // it has ended and was not waited for yet
 }
 
+// long is more in a long hunt than in CI.
+var long = flag.Int("lines", 60_000, "how many lines a log has that is followed while the relay is away")
+
 // R5: a long log arrives complete and in order although the relay cannot pass it on for most of it, a
 // reader follows it meanwhile, and the runner's memory stays bounded.
 func TestLogs_ArriveCompleteAndInOrderWhileTheRelayIsAway(t *testing.T) {
 	t.Parallel()
-	total := 200_000
+	total := *long
 	if testing.Short() {
 		total = 20_000
 	}

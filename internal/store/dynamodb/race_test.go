@@ -1,0 +1,5 @@
+//go:build race
+
+package dynamodb_test
+
+const raceEnabled = true
