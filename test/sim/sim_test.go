@@ -19,13 +19,14 @@ var (
 	seeds = flag.Int("seeds", 20, "how many seeds to play, from 0")
 	only  = flag.Int64("seed", -1, "play this seed alone; with -v print every event")
 	keep  = flag.String("keep", "", "with -seed: play only these entries of its schedule, such as 3,17")
-	tries = flag.Int("tries", 400, "how many plays the search for the shortest schedule of a failing seed may take; with 0, the first one ends the test")
+	first = flag.Bool("first", false, "end with the first seed that fails, and do not look for its shortest schedule")
 )
 
 const (
-	lastEvents = 40 // that are printed of a failing run
-	enough     = 20 // seeds that must have met everything
-	mostFailed = 3  // seeds, after which the others are not played any more
+	shrinkTries = 400 // plays that the search for the shortest schedule may take
+	lastEvents  = 40  // that are printed of a failing run
+	enough      = 20  // seeds that must have met everything
+	maxFailed   = 3   // seeds that fail before the test ends
 )
 
 // play runs a schedule of a seed in a bubble.
@@ -55,8 +56,11 @@ func TestSim(t *testing.T) {
 		if out.Violation == nil {
 			continue
 		}
+		if *first {
+			t.Fatalf("seed %d: %s", seed, out.Violation)
+		}
 		explain(t, seed, sim.Schedule(seed), out.Violation)
-		if failed++; failed == mostFailed || *tries == 0 {
+		if failed++; failed == maxFailed {
 			break
 		}
 	}
@@ -99,7 +103,7 @@ func one(t *testing.T, seed uint64) {
 // explain reports a failing seed by the shortest schedule that fails in the same way.
 func explain(t *testing.T, seed uint64, schedule []sim.Entry, found *sim.Violation) {
 	t.Helper()
-	short := sim.Shrink(schedule, *tries, func(part []sim.Entry) bool {
+	short := sim.Shrink(schedule, shrinkTries, func(part []sim.Entry) bool {
 		v := play(t, seed, part, nil).Violation
 		return v != nil && v.Invariant == found.Invariant
 	})
