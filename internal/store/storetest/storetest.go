@@ -28,7 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	run(t, open, false)
 }
 
-// RunModest is Run for emulators that take minutes for thousands of records, and that count bytes for
+// RunModest is Run where thousands of records take minutes, and for emulators that count bytes for
 // more than they are: with a tenth of the records where there are thousands, and with text as the largest values.
 func RunModest(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
