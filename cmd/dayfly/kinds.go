@@ -466,7 +466,7 @@ func asWorkspace(w api.Workspace) api.Workspace {
 	w.ID, w.Version = "", 0
 	if w.State != nil {
 		place := *w.State
-		place.Key, place.Default, place.Implied = "", "", false
+		place.Key, place.Default = "", ""
 		if w.State = &place; reflect.ValueOf(place).IsZero() {
 			w.State = nil
 		}

@@ -209,7 +209,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 		w.Name = name
 	}
 	if w.Name == "" {
-		w.Name = filepath.Base(dir)
+		w.Name = workflow.NoID(filepath.Base(dir))
 	}
 	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
 		return w, false, fmt.Errorf("%w: give one with --name", err)

@@ -65,19 +65,16 @@ func (m LaunchMessage) Window(now time.Time) time.Duration {
 	return Seconds(m.LaunchSeconds) - m.Age(now)
 }
 
-// StateDirs are the directories of states that its task is given. A message that cannot say where the state is,
-// because its sender is older than the workspace, is an ErrUnsupported.
+// StateDirs are the directories of states that its task is given. A message that does not say where the state is
+// is an ErrInvalid.
 func (m LaunchMessage) StateDirs() (dirs task.StateDirs, err error) {
 	key := m.StateKey
-	if m.StateKind == StateDirectory {
-		key = m.Workspace
-	}
-	dirs.Required = m.StateKind == StateDirectory || m.StateKind == StateOwnDirectory
+	dirs.Required = m.StateKind == StateDirectory
 	if dirs.Required && key == "" {
-		return dirs, workflow.Refuse(workflow.ErrUnsupported, "state_key", "whoever claimed this run is older than its workspace and does not say where the state is; upgrade the control plane and the pool's stack first")
+		return dirs, workflow.Refuse(workflow.ErrInvalid, "state_key", "is needed with state_kind directory")
 	}
 	for _, k := range append([]string{key}, m.StateOlds...) {
-		if k != "" && (workflow.CheckWorkspaceName(m.Organization) != nil || workflow.CheckWorkspaceName(k) != nil) {
+		if k != "" && (!workflow.IsPathPart(m.Organization) || !workflow.IsPathPart(k)) {
 			return dirs, workflow.Refuse(workflow.ErrInvalid, "state_key", "organization %q and place %q do not name a directory for the state", m.Organization, k)
 		}
 	}

@@ -22,7 +22,7 @@ var sent = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func job() api.Job {
 	return api.Job{
 		Needs: task.Needs{
-			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "small", StateKind: api.StateDirectory,
+			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "small", StateKind: api.StateDirectory, StateKey: "ws_net",
 			SourceDirectory: "/src/mit leerzeichen/ä", SecretRefs: []string{"file:a", "file:b"}, MaxRuntimeSeconds: 600,
 		},
 		ID: "wf_1", Token: "dfj_secret", Type: workflow.Deployment, Operation: workflow.Update, LaunchSeconds: 3600,

@@ -59,7 +59,7 @@ const (
 // RunnerKnows is what a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
-		StateDeclared, StateOwnDirectory, StateOwnS3, string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
+		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
 		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies,
@@ -127,7 +127,7 @@ type Spec struct {
 	SourceDigest      string             `json:"source_digest,omitempty" doc:"With a directory source: digest of its files when the run was submitted; empty where nobody looked"`
 	State             State              `json:"state" doc:"Where the engine's state is kept"`
 	Known             *StateFound        `json:"known,omitempty" doc:"What the last run of the workspace found of its state; absent where nothing is known"`
-	RanBefore         bool               `json:"ran_before,omitempty" doc:"Whether a run of which nothing is known any more has changed the state"`
+	Withheld          bool               `json:"withheld,omitempty" doc:"Whether another project had a workspace of this name, which is deleted, and what it left is not for this run"`
 	Namesakes         []Namesake         `json:"namesakes,omitempty" doc:"Deleted workspaces of this name, the latest first; only while nothing is known"`
 	TakeOver          bool               `json:"take_over,omitempty" doc:"Whether to copy the state that exists elsewhere into the workspace's place"`
 	TakeOverFrom      string             `json:"take_over_from,omitempty" doc:"With take_over: which of several states"`

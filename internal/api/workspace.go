@@ -7,22 +7,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Kinds of place for the engine's state, as people name them. A workspace without one uses the backend that its code
-// declares, else the control plane's default. A stored workspace with one of these words was registered before places
-// had names of their own, and its place has the workspace's name.
+// Kinds of place for the engine's state. A workspace without one uses the backend that its code declares, else the
+// control plane's default.
 const (
-	StateSource    = "source"    // the backend that the code declares
+	StateSource    = "source"    // the backend that the code declares, else the kind State.Default
 	StateDirectory = "directory" // the workspace's own directory under the runner's data directory
 	StateS3        = "s3"        // a bucket, with a lock file
-)
-
-// Kinds as workspaces keep them since places have names of their own, which are given once and never again.
-// These words are new on purpose: an older control plane passes them on, and an older runner does not know them and
-// refuses the run, instead of planning on an empty place.
-const (
-	StateDeclared     = "declared"      // the backend that the code declares, else that of State.Default
-	StateOwnDirectory = "own-directory" // as StateDirectory
-	StateOwnS3        = "own-s3"        // as StateS3
 )
 
 // Workspace is one root of infrastructure code with its settings; it is also the workspace
@@ -160,7 +150,7 @@ type GitSource struct {
 
 // State says where the engine keeps its state.
 type State struct {
-	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default. The spec of a run has the words of later versions instead: declared, own-directory, own-s3"`
+	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default."`
 	Bucket    string `json:"bucket,omitempty" doc:"With s3: name of the bucket"`
 	Region    string `json:"region,omitempty" doc:"With s3: region of the bucket"`
 	Endpoint  string `json:"endpoint,omitempty" doc:"With s3: another address of the service; uses path-style names"`
@@ -171,15 +161,13 @@ type State struct {
 
 	SecretsProvider string `json:"secrets_provider,omitempty" maxLength:"500" doc:"With pulumi: what encrypts the secrets of a new stack, such as passphrase or awskms://alias/NAME" example:"passphrase"`
 
-	Key     string `json:"key,omitempty" maxLength:"64" doc:"Names the place among those of the organization; said by the control plane"`
+	Key     string `json:"key,omitempty" maxLength:"64" doc:"Names the place among those of the organization: the workspace's id; said by the control plane"`
 	Default string `json:"default,omitempty" doc:"Said by the control plane: the kind of place where the code declares none"`
-	Implied bool   `json:"implied,omitempty" doc:"Said by the control plane: nobody named the kind"`
 }
 
-// Directory is the key of the directory that a run with this state may need; empty where it needs none, or that of
-// its workspace's name.
+// Directory is the key of the directory that a run with this state may need; empty where it needs none.
 func (s State) Directory() string {
-	if s.Kind == StateOwnDirectory || s.Kind == StateDeclared && s.Default == StateDirectory {
+	if s.Kind == StateDirectory || s.Default == StateDirectory {
 		return s.Key
 	}
 	return ""

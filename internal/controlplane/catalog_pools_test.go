@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -176,6 +178,67 @@ func TestPool_ServesOnlyAssignedWorkspacesAndSaysWhy(t *testing.T) {
 		if len(out.Jobs) != 1 {
 			t.Errorf("claimed %d, want 1", len(out.Jobs))
 		}
+	})
+}
+
+// What an admin assigns to a workspace is for that workspace, and not for whoever has its name later.
+func TestPool_AssignmentEndsWithItsWorkspace(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.madeProject("shop", "global")
+		w.madeProject("web", "global")
+		w.workspace("net", inProject("shop"))
+		w.workspace("db", inProject("shop"))
+		no, both := false, []string{"net", "db"}
+		for _, name := range []string{"blue", "green"} {
+			_, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: &name, AssignedWorkspaces: &both})
+			w.must(err)
+		}
+		assigned := func(want ...string) {
+			t.Helper()
+			for _, name := range []string{"blue", "green"} {
+				pool, err := w.plane.Pool(w.ctx(), w.admin, name)
+				w.must(err)
+				if d := cmp.Diff(want, pool.AssignedWorkspaces); d != "" {
+					t.Errorf("pool %s (-want +got):\n%s", name, d)
+				}
+			}
+		}
+		assigned("db", "net")
+		before := w.idOf("net")
+		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"))
+		assigned("db")
+
+		eve := w.in(map[string]string{"web": api.RoleOperator})
+		net := api.Workspace{Name: "net", Project: "web", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"}}
+		put := func(pool string) error {
+			in := net
+			in.Pool = pool
+			_, _, err := w.plane.PutWorkspace(w.ctx(), eve, in)
+			return err
+		}
+		wantErr(t, put("blue"), workflow.ErrForbidden)
+		w.must(put(""))
+		wantErr(t, put("blue"), workflow.ErrForbidden)
+		// Neither does an assignment that was left behind count.
+		left := record.Pool{Assigned: []record.Assigned{{ID: before, Name: "net"}}}
+		after := left
+		after.Assigned = []record.Assigned{{ID: w.idOf("net"), Name: "net"}}
+		scope := record.Scope{ID: w.idOf("net"), Workspace: "net"}
+		if left.AssignedTo(scope) || !after.AssignedTo(scope) {
+			t.Error("an assignment goes by the name")
+		}
+		// One that an admin makes anew does.
+		_, err := w.plane.AssignPool(w.ctx(), w.admin, "blue", api.AssignmentChange{Add: api.Assignments{Workspaces: []string{"net"}}})
+		w.must(err)
+		w.must(put("blue"))
+		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "green", api.PoolSettings{AssignedToAll: &no})
+		w.must(err)
+		// It goes with the workspace into another project.
+		moved := net
+		moved.Project, moved.Pool = "shop", "blue"
+		_, _, err = w.plane.PutWorkspace(w.ctx(), w.admin, moved)
+		w.must(err)
+		w.submit("net", workflow.Update)
 	})
 }
 

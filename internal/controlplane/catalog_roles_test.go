@@ -31,7 +31,7 @@ func TestRole_IsToldToTheRunWithItsOwner(t *testing.T) {
 		t.Fatalf("the workspace's id is %q", spec.WorkspaceID)
 	}
 	want := &api.Role{ARN: netRole, ExternalID: spec.WorkspaceID, Tags: map[string]string{
-		"organization": "default", "workspace": "net", "workspace_id": spec.WorkspaceID, "state_key": spec.WorkspaceID,
+		"organization": "default", "workspace": "net", "workspace_id": spec.WorkspaceID,
 	}}
 	if d := cmp.Diff(want, spec.Role); d != "" {
 		t.Error(d)

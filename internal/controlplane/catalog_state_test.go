@@ -13,8 +13,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -40,25 +38,6 @@ func (w *world) ended(job api.Job, r api.Run, found *api.StateFound) {
 	w.must(err)
 }
 
-// asOfBefore writes a workspace's record as the previous version did: without the place of its state if the workspace
-// named none, and in the old form if it named one.
-func (w *world) asOfBefore(name string, state *api.State) {
-	w.t.Helper()
-	k := record.WorkspaceKey("default", name)
-	got, err := w.store.Get(w.ctx(), k)
-	w.must(err)
-	rec, err := record.Decode[record.Workspace](got[0])
-	w.must(err)
-	rec.W.State = state
-	for {
-		err = w.store.Commit(w.ctx(), "as of before "+name, store.Put(record.Encode(k, rec), got[0].Version))
-		if !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrBusy) {
-			break
-		}
-	}
-	w.must(err)
-}
-
 // R15: a workspace's record has its state's place in full, whatever the defaults become.
 func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
@@ -66,11 +45,11 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 			said *api.State
 			want api.State
 		}{
-			"unsaid":    {nil, api.State{Kind: api.StateDeclared, Default: api.StateDirectory}},
-			"source":    {&api.State{Kind: api.StateSource, Workspace: "prod"}, api.State{Kind: api.StateDeclared, Workspace: "prod"}},
-			"directory": {&api.State{Kind: api.StateDirectory}, api.State{Kind: api.StateOwnDirectory}},
-			"bucket":    {&api.State{Kind: api.StateS3, Bucket: "b", Region: "r"}, api.State{Kind: api.StateOwnS3, Bucket: "b", Region: "r"}},
-			"config":    {&api.State{BackendConfig: map[string]any{"bucket": "b"}}, api.State{Kind: api.StateDeclared, Default: api.StateDirectory, BackendConfig: map[string]any{"bucket": "b"}}},
+			"unsaid":    {nil, api.State{Kind: api.StateSource, Default: api.StateDirectory}},
+			"source":    {&api.State{Kind: api.StateSource, Workspace: "prod"}, api.State{Kind: api.StateSource, Workspace: "prod"}},
+			"directory": {&api.State{Kind: api.StateDirectory}, api.State{Kind: api.StateDirectory}},
+			"bucket":    {&api.State{Kind: api.StateS3, Bucket: "b", Region: "r"}, api.State{Kind: api.StateS3, Bucket: "b", Region: "r"}},
+			"config":    {&api.State{BackendConfig: map[string]any{"bucket": "b"}}, api.State{Kind: api.StateSource, Default: api.StateDirectory, BackendConfig: map[string]any{"bucket": "b"}}},
 		} {
 			w.workspace(name, tofu(tc.said))
 			job, r, spec := w.specOf(name, workflow.Preview)
@@ -79,7 +58,7 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", name, d)
 			}
 			wantDir := ""
-			if tc.want.Kind == api.StateOwnDirectory || tc.want.Default == api.StateDirectory {
+			if tc.want.Kind == api.StateDirectory || tc.want.Default == api.StateDirectory {
 				wantDir = spec.WorkspaceID
 			}
 			if job.StateKey != wantDir || job.StateKind != tc.want.Kind {
@@ -103,51 +82,10 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 		// Another place is another setting, under the same key.
 		w.workspace("directory", tofu(&api.State{Kind: api.StateS3, Bucket: "b", Region: "r"}))
 		job, r, spec := w.specOf("directory", workflow.Preview)
-		if spec.State.Kind != api.StateOwnS3 || spec.State.Key != spec.WorkspaceID || !cmp.Equal(job.StateOlds, []string{"directory", spec.WorkspaceID}) {
+		if spec.State.Kind != api.StateS3 || spec.State.Key != spec.WorkspaceID || !cmp.Equal(job.StateOlds, []string{spec.WorkspaceID}) {
 			t.Errorf("after a change: %+v, looks at %v", spec.State, job.StateOlds)
 		}
 		w.ended(job, r, nil)
-	})
-}
-
-// Workspaces that were registered before places had names keep their places. They are sent in the form that an older
-// runner knows.
-func TestState_WorkspacesOfBeforeKeepTheirPlace(t *testing.T) {
-	everyStore(t, func(t *testing.T, w *world) {
-		for name, was := range map[string]*api.State{"unsaid": nil, "directory": {Kind: api.StateDirectory}, "bucket": {Kind: api.StateS3, Bucket: "b", Region: "r"}} {
-			w.workspace(name, tofu(was))
-			w.asOfBefore(name, was)
-			want := api.State{Kind: api.StateDirectory, Implied: true} // the default at that time
-			if was != nil {
-				want = *was
-			}
-			for range 2 {
-				w.submit(name, workflow.Update)
-				job := w.claimOne()
-				w.launch(job, "task")
-				r := run(job, "task", 'a')
-				if _, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{}); err != nil { // an older runner
-					t.Fatalf("%s: %v", name, err)
-				}
-				spec, err := w.plane.Spec(w.ctx(), job.Token, r)
-				w.must(err)
-				if d := cmp.Diff(want, spec.State); d != "" || job.StateKey != "" || job.StateKind != want.Kind {
-					t.Errorf("%s: job %s %q (-want +got):\n%s", name, job.StateKind, job.StateKey, d)
-				}
-				w.ended(job, r, nil)
-				w.workspace(name, tofu(was)) // its file is applied again
-			}
-		}
-		// A workspace that changed its state before such changes were recorded says so.
-		says := false
-		for try := 0; try < 20 && !says; try++ { // the list of its runs may lag behind
-			job, r, spec := w.specOf("unsaid", workflow.Update)
-			says = spec.RanBefore
-			w.ended(job, r, nil)
-		}
-		if !says {
-			t.Error("a workspace of before whose update succeeded does not say so")
-		}
 	})
 }
 
@@ -214,7 +152,7 @@ func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
 		if d := cmp.Diff(ids, told); d != "" || spec.State.Key != spec.WorkspaceID || spec.Known != nil {
 			t.Errorf("key %s of %s, known %+v, namesakes (-want +got):\n%s", spec.State.Key, spec.WorkspaceID, spec.Known, d)
 		}
-		if d := cmp.Diff(append([]string{"net"}, ids...), job.StateOlds); d != "" {
+		if d := cmp.Diff(ids, job.StateOlds); d != "" {
 			t.Errorf("directories that are looked at (-want +got):\n%s", d)
 		}
 		w.ended(job, r, &api.StateFound{Backend: "local"})
@@ -240,19 +178,92 @@ func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
 	})
 }
 
+// What a deleted workspace left goes to a namesake of the same project, and to a run that an admin of both projects asks
+// for in person. Any other run is told no more than that there is something, and gets no directory.
+func TestState_OfADeletedWorkspaceOfAnotherProjectIsWithheld(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		admin := func(projects ...string) controlplane.Principal {
+			grants := map[string]string{}
+			for _, p := range projects {
+				grants[p] = api.RoleAdmin
+			}
+			return w.in(grants)
+		}
+		cases := map[string]struct {
+			project string
+			who     controlplane.Principal // nobody: a schedule
+			told    []string               // by the project that they were in
+		}{
+			"operator":        {"shop", w.in(map[string]string{"shop": api.RoleOperator}), []string{"shop"}},
+			"admin-of-one":    {"web", admin("web"), nil},
+			"operator-of-one": {"web", w.in(map[string]string{"web": api.RoleOperator, "shop": api.RoleAdmin}), nil},
+			"admin-of-both":   {"web", admin("web", "shop"), []string{"shop"}},
+			"admin-of-name":   {"old", admin("old"), nil}, // of another project that had the name
+			"admin-of-all":    {"web", w.admin, []string{"old", "shop"}},
+			"schedule":        {"web", controlplane.Principal{}, nil},
+		}
+		deleted := map[string]string{} // ids by project and name
+		for _, project := range []string{"shop", "old", "web"} {
+			w.madeProject(project, "global")
+			for name := range cases {
+				if project == "web" {
+					continue
+				}
+				w.workspace(name, tofu(nil), inProject(project))
+				deleted[project+"/"+name] = w.idOf(name)
+				w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, name))
+			}
+		}
+		w.must(w.plane.DeleteProject(w.ctx(), w.admin, "old"))
+		w.madeProject("old", "global")
+		for name, c := range cases {
+			w.workspace(name, tofu(nil), inProject(c.project))
+			if c.who.Name != "" {
+				_, err := w.plane.Submit(w.ctx(), c.who, "", api.Submit{Workspace: name, Operation: workflow.Update})
+				w.must(err)
+			} else {
+				w.schedule(func(in *api.Schedule) {
+					in.Projects, in.Workspaces, in.Type, in.Operation = nil, []string{name}, workflow.Deployment, workflow.Update
+				})
+				w.clock.advance(time.Hour)
+				w.pass()
+			}
+			job, r := w.started()
+			spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+			w.must(err)
+			var want, told []string
+			for _, project := range c.told {
+				want = append(want, deleted[project+"/"+name])
+			}
+			for _, n := range spec.Namesakes {
+				told = append(told, n.ID)
+			}
+			if withheld := len(want) < 2; cmp.Diff(want, told) != "" || cmp.Diff(want, job.StateOlds) != "" || spec.Withheld != withheld {
+				t.Errorf("%s: told %v, given %v, withheld %v; want %v and %v", name, told, job.StateOlds, spec.Withheld, want, withheld)
+			}
+			w.ended(job, r, nil)
+		}
+		// The name of a deleted project does not show what lay in it.
+		if _, _, seen := w.seen(admin("old"), 50); len(seen) > 0 {
+			t.Errorf("an admin of the new project sees %v", seen)
+		}
+	})
+}
+
 // R15: a runner that would ignore what it does not know gets no spec, and the run says why it ended.
 func TestStart_OfARunnerThatIsTooOldEndsTheRun(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", tofu(nil))
-		wf := w.submit("net", workflow.Update)
+		wf, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, BeginAnew: true})
+		w.must(err)
 		waiting := w.submit("net", workflow.Update)
 		job := w.claimOne()
 		r := run(job, "task", 'a')
-		_, err := w.plane.Start(w.ctx(), job.Token, r, api.Start{})
+		_, err = w.plane.Start(w.ctx(), job.Token, r, api.Start{})
 		wantErr(t, err, workflow.ErrNotReported)
 		w.launch(job, "task")
 		for range 2 {
-			_, err = w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: []string{api.StateOwnS3}})
+			_, err = w.plane.Start(w.ctx(), job.Token, r, api.Start{Knows: []string{"take_over"}})
 			wantErr(t, err, workflow.ErrOver)
 		}
 		if got := w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerTooOld); !strings.Contains(got.Detail, "older version") {

@@ -460,7 +460,7 @@ func TestClock_ItsStampsAreShort(t *testing.T) {
 	task := "arn:aws:ecs:eu-central-1:123456789012:task/dayfly-pool-default-cluster/0123456789abcdef0123456789abcdef"
 	w := record.Workflow{
 		ID: "wf_1kjsg9h20wk7354ytqzb", Org: "default", Workspace: "network-production", WorkspaceID: "ws_1kjsg9h20bah27ze5rjb",
-		PoolID: "pool_1kjpwd6m0jc4hss4gxrr", Type: workflow.Deployment, Op: workflow.Update, Size: "small", StateKind: api.StateOwnS3, By: "admin",
+		PoolID: "pool_1kjpwd6m0jc4hss4gxrr", Type: workflow.Deployment, Op: workflow.Update, Size: "small", StateKind: api.StateS3, By: "admin",
 		MaxRuntime: time.Hour, State: workflow.Running, Submitted: at, Since: at, Claimed: at, Started: at, Deadline: at, HandedOver: at,
 		Attempt: 1, Starts: 1, Instance: "dayfly-pool-default", Tasks: []record.Task{{Ref: task}}, Active: true, SlotHeld: true, Seq: 12,
 		Holder:  record.Holder{Attempt: 1, Task: task, Boot: strings.Repeat("a", 32)},
@@ -470,7 +470,7 @@ func TestClock_ItsStampsAreShort(t *testing.T) {
 	if n := len(record.EncodeWorkflow(&w).Value); n > 1<<10 {
 		t.Errorf("%d bytes", n)
 	}
-	w.PlanOf, w.Needs = w.ID, []string{api.StateOwnS3, "plan"}
+	w.PlanOf, w.Needs = w.ID, []string{api.StateS3, "plan"}
 	w.HandedOver, w.Service.HandedOver = time.Time{}, 0 // until then
 	if n := len(record.EncodeWorkflow(&w).Value); n > 1<<10 {
 		t.Errorf("%d bytes of a run that applies a plan", n)

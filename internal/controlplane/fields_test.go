@@ -60,7 +60,6 @@ var sinceV0 = map[string]string{
 	"workspace.w.state.key": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends what it does not know; " +
 		"one that it keeps in the old form is of the old place, and the next run says so before it plans",
 	"workspace.w.state.default":        "as its key",
-	"workspace.w.state.implied":        "as its key",
 	"workspace.w.state.backend_config": "as its key",
 	"workspace.w.state.workspace":      "as its key",
 	"workspace.w.source.archive": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends an archive; who sends " +

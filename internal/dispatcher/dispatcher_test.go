@@ -135,7 +135,7 @@ func message(t *testing.T, change ...func(*api.LaunchMessage)) queue.Message {
 	t.Helper()
 	m := api.LaunchMessage{
 		Needs: task.Needs{
-			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "medium", StateKind: api.StateDirectory, MaxRuntimeSeconds: 1800,
+			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "medium", StateKind: api.StateDirectory, StateKey: "ws_net", MaxRuntimeSeconds: 1800,
 		},
 		Ticket: "sealed", Job: "wf_1", Type: workflow.Deployment, Operation: workflow.Update, SentAtMS: sent.UnixMilli(), LaunchSeconds: 3600,
 	}
@@ -169,9 +169,9 @@ func TestHandle_LaunchesReportsAndDeletes(t *testing.T) {
 	}
 	if d := cmp.Diff(launcher.Request{
 		Needs: task.Needs{
-			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "medium", StateKind: api.StateDirectory, MaxRuntimeSeconds: 1800,
+			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "medium", StateKind: api.StateDirectory, StateKey: "ws_net", MaxRuntimeSeconds: 1800,
 		},
-		Workflow: "wf_1", Placement: "default", Ticket: "sealed", Relay: "http://127.0.0.1:7", States: task.StateDirs{Own: "default/net", Required: true},
+		Workflow: "wf_1", Placement: "default", Ticket: "sealed", Relay: "http://127.0.0.1:7", States: task.StateDirs{Own: "default/ws_net", Required: true},
 	}, got); d != "" {
 		t.Errorf("request (-want +got):\n%s", d)
 	}

@@ -52,7 +52,7 @@ func TestECS_StateInS3AsTheRole(t *testing.T) {
 		t.Fatalf("make the bucket: %d %s", status, body)
 	}
 	spec.Engine, spec.Commands, spec.Environment = api.EngineTerraform, nil, nil
-	spec.State = api.State{Kind: api.StateS3, Bucket: "states", Region: "us-east-1", Endpoint: address}
+	spec.State = api.State{Kind: api.StateS3, Key: "network", Bucket: "states", Region: "us-east-1", Endpoint: address}
 	if err := os.WriteFile(filepath.Join(spec.Source.Directory, "main.tf"), []byte(`resource "terraform_data" "a" { input = "kept" }`), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func TestRun_StateOfAPlacelessWorkspaceGoesToThePoolsBucket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec, cfg := job(t, "")
 			spec.Engine, spec.Commands = api.EngineTerraform, nil
-			spec.State = api.State{Kind: api.StateDeclared, Default: api.StateS3, Key: "ws-1"}
+			spec.State = api.State{Kind: api.StateSource, Default: api.StateS3, Key: "ws-1"}
 			r := newRelay(t, spec)
 			k := startTask(t, r, cfg, append(tc.env, "DAYFLY_ENGINE_PATH="+engines)...)
 			k.open(t)

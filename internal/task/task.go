@@ -16,7 +16,7 @@ type Needs struct {
 	WorkspaceID       string   `json:"workspace_id,omitempty" doc:"Id of the workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
 	Pool              string   `json:"pool" doc:"Name of the pool" example:"default"`
 	Size              string   `json:"size" doc:"CPU and memory: small, medium, large, xlarge, or CPU/MEMORY" example:"small"`
-	StateKind         string   `json:"state_kind,omitempty" doc:"Where the engine's state is kept" example:"own-s3"`
+	StateKind         string   `json:"state_kind,omitempty" doc:"Where the engine's state is kept" example:"s3"`
 	StateKey          string   `json:"state_key,omitempty" doc:"The directory of a state that has a name of its own, where the run may need it"`
 	StateOlds         []string `json:"state_olds,omitempty" doc:"Names of other directories of states, which the run only looks at"`
 	SourceDirectory   string   `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must copy it"`

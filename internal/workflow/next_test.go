@@ -177,26 +177,34 @@ func TestDiagram_StandsInTheArchitecture(t *testing.T) {
 
 func TestChecks_NamesThatBreakTheRuleAreRefused(t *testing.T) {
 	long := strings.Repeat("x", 65)
-	for _, name := range []string{"", "ab", "a b", "a/b", "ä-ö-ü", long, "../etc", "a\x00b"} {
+	for _, name := range []string{"", "ab", "pool_a", "a b", "a/b", "ä-ö-ü", long, "../etc", "a\x00b"} {
 		err := workflow.CheckPoolName(name)
 		var refusal *workflow.Error
 		if !errors.As(err, &refusal) || !errors.Is(err, workflow.ErrInvalid) || refusal.Field != "name" {
 			t.Errorf("CheckPoolName(%q) = %v, want a refusal of the name", name, err)
 		}
 	}
-	for _, name := range []string{"abc", "A_b-9", strings.Repeat("x", 64)} {
+	for _, name := range []string{"abc", "A_b-9", "pool-a", strings.Repeat("x", 64)} {
 		if err := workflow.CheckPoolName(name); err != nil {
 			t.Errorf("CheckPoolName(%q) = %v", name, err)
 		}
 	}
-	for _, name := range []string{"", ".", "..", "-a", "_a", "a/b", long} {
+	for _, name := range []string{"", ".", "..", "-a", "_a", "a/b", long, "ws_a", "wf_01k1xz4m2p7q9r3s5t8v"} {
 		if err := workflow.CheckWorkspaceName(name); !errors.Is(err, workflow.ErrInvalid) {
 			t.Errorf("CheckWorkspaceName(%q) = %v, want a refusal", name, err)
 		}
 	}
-	for _, name := range []string{"a", "9", "net-prod_1"} {
+	for _, name := range []string{"a", "9", "net-prod_1", "ws-a", "ws", "news_1"} {
 		if err := workflow.CheckWorkspaceName(name); err != nil {
 			t.Errorf("CheckWorkspaceName(%q) = %v", name, err)
+		}
+	}
+}
+
+func TestNoID_ProposesANameThatBeginsAsNoIDDoes(t *testing.T) {
+	for name, want := range map[string]string{"net": "net", "ws_net": "ws-net", "pool_a_b": "pool-a_b", "": ""} {
+		if got := workflow.NoID(name); got != want || workflow.CheckNoID(got) != nil {
+			t.Errorf("NoID(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -221,18 +222,44 @@ func CheckPoolName(name string) error {
 	if !poolName().MatchString(name) {
 		return Refuse(ErrInvalid, "name", "a pool name has 3 to 64 characters of A-Z, a-z, 0-9, _ and -; %s does not", quote(name))
 	}
+	return CheckNoID(name)
+}
+
+// idPrefixes begin the ids of records.
+var idPrefixes = []string{
+	"dlv_", "gh_", "iss_", "ntf_", "pgr_", "pool_", "prj_", "sch_", "sec_", "ses_", "sp_", "tok_", "tree_", "wf_", "ws_", "wvr_",
+}
+
+// CheckNoID refuses a name that begins as an id does, so that nobody is given what belongs to the id.
+func CheckNoID(name string) error {
+	for _, prefix := range idPrefixes {
+		if strings.HasPrefix(name, prefix) {
+			return Refuse(ErrInvalid, "name", "%s begins with %s, as ids do, and no name may; choose another name", quote(name), prefix)
+		}
+	}
 	return nil
+}
+
+// NoID proposes a name in place of one that begins as an id does: ws-core for ws_core.
+func NoID(name string) string {
+	if CheckNoID(name) != nil {
+		return strings.Replace(name, "_", "-", 1)
+	}
+	return name
 }
 
 var workspaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`) })
 
-// CheckWorkspaceName refuses a name that could not be part of a path or a state key.
+// CheckWorkspaceName refuses what cannot be the name of a workspace or a project.
 func CheckWorkspaceName(name string) error {
-	if !workspaceName().MatchString(name) {
+	if !IsPathPart(name) {
 		return Refuse(ErrInvalid, "name", "a workspace name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, the first a letter or a digit; %s does not", quote(name))
 	}
-	return nil
+	return CheckNoID(name)
 }
+
+// IsPathPart says whether a name or an id can be a part of a path or of the key of a state.
+func IsPathPart(s string) bool { return workspaceName().MatchString(s) }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.
 func quote(s string) string {

@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/arch"
 )
 
@@ -66,6 +68,29 @@ func sources(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	return files
+}
+
+// No name begins as an id does; workflow has what ids begin with.
+func TestNames_AreNoIDs(t *testing.T) {
+	prefix, found := regexp.MustCompile(`(?:NewID\(|\bids: |IDs += )"([a-z]+_)"`), map[string]bool{}
+	for _, file := range sources(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range prefix.FindAllStringSubmatch(string(text), -1) {
+			found[m[1]] = true
+			if workflow.CheckNoID(m[1]+"x") == nil {
+				t.Errorf("%s: a name may begin with %s", file, m[1])
+			}
+		}
+	}
+	if len(found) < 12 {
+		t.Errorf("found only %v", found)
+	}
 }
 
 // list asks the go command for every package of the module.

@@ -515,7 +515,7 @@ func (c *Cloud) PreviewRole(w api.Workspace, bucket string) (string, error) {
 	c.judge.mu.Lock()
 	c.judge.contexts[w.Name+"-Role"] = map[string]string{
 		"aws:principaltag/" + api.TagOrganization: "default", "aws:principaltag/" + api.TagWorkspace: w.Name,
-		"aws:principaltag/" + api.TagWorkspaceID: w.ID, "aws:principaltag/" + api.TagStateKey: w.ID,
+		"aws:principaltag/" + api.TagWorkspaceID:         w.ID,
 		"secretsmanager:resourcetag/dayfly:workspace_id": w.ID, "secretsmanager:resourcetag/dayfly:preview": "true",
 	}
 	c.judge.mu.Unlock()

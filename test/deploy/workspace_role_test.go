@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,16 +27,16 @@ func session(tags map[string]string, more ...string) map[string]string {
 	return out
 }
 
-func tags(id, name, key string) map[string]string {
-	return map[string]string{api.TagOrganization: "default", api.TagWorkspace: name, api.TagWorkspaceID: id, api.TagStateKey: key}
+func tags(id, name string) map[string]string {
+	return map[string]string{api.TagOrganization: "default", api.TagWorkspace: name, api.TagWorkspaceID: id}
 }
 
 // A workspace's role reaches the state and the secrets of the workspace that its session is tagged with, and of no other.
 func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
 	const secret, tag = "arn:aws:secretsmanager:us-east-1:123456789012:secret:db-AbCdEf", "secretsmanager:resourcetag/dayfly:workspace_id"
 	const parameter, of = "arn:aws:ssm:us-east-1:123456789012:parameter/app/db", "aws:resourcetag/dayfly:workspace_id"
-	one, two := tags("ws_one", "network", "ws_one"), tags("ws_two", "web", "ws_two")
-	old := tags("ws_old", "dns", "dns") // of the time when a state lay under the name
+	one, two := tags("ws_one", "network"), tags("ws_two", "web")
+	named := tags("ws_two", "ws_one") // a name like the id of another one
 	s := deploy(t, "workspace-role", roleOfNetwork)
 	may := func(action, resource string, context map[string]string) bool {
 		allowed, _ := templates.Evaluate(s.Statements("Role"), templates.Request{Action: action, Resource: resource, Context: context})
@@ -54,10 +55,10 @@ func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
 		{one, "s3:PutObject", "states/env:/blue/default/ws_one/terraform.tfstate", nil, true},
 		{one, "s3:ListBucket", "states", []string{"s3:prefix", "env:/"}, true},
 		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/ws_one/terraform.tfstate"}, true},
-		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/network/terraform.tfstate"}, true},
+		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/network/terraform.tfstate"}, false},
 		{one, "s3:ListBucket", "states", []string{"s3:prefix", "default/"}, false},
 		{one, "s3:ListBucket", "states", nil, false},
-		{one, "s3:GetObject", "states/default/network/terraform.tfstate", nil, true}, // what a namesake left
+		{one, "s3:GetObject", "states/default/network/terraform.tfstate", nil, false},
 		{one, "s3:PutObject", "states/default/network/terraform.tfstate", nil, false},
 		{one, "s3:GetObject", "others/default/ws_one/terraform.tfstate", nil, false},
 		{one, "s3:GetObject", "states/default/ws_two/terraform.tfstate", nil, false},
@@ -66,7 +67,7 @@ func TestWorkspaceRole_ReachesItsOwn(t *testing.T) {
 		{two, "s3:GetObject", "states/default/ws_one/terraform.tfstate", nil, false},
 		{two, "s3:PutObject", "states/default/ws_one/terraform.tfstate", nil, false},
 		{two, "s3:DeleteObject", "states/default/ws_one/terraform.tfstate", nil, false},
-		{old, "s3:PutObject", "states/default/dns/terraform.tfstate", nil, true},
+		{named, "s3:GetObject", "states/default/ws_one/terraform.tfstate", nil, false},
 		{nil, "s3:GetObject", "states/default/ws_one/terraform.tfstate", nil, false}, // a session without tags
 		{one, "secretsmanager:GetSecretValue", secret, []string{tag, "ws_one"}, true},
 		{two, "secretsmanager:GetSecretValue", secret, []string{tag, "ws_one"}, false},
@@ -108,7 +109,7 @@ func TestWorkspaceRole_OfPreviewsWritesNothing(t *testing.T) {
 	with := maps.Clone(roleOfNetwork)
 	with["Previews"] = "yes"
 	s := deploy(t, "workspace-role", with)
-	one := tags("ws_one", "network", "ws_one")
+	one := tags("ws_one", "network")
 	const state, secret, of = "arn:aws:s3:::states/default/ws_one/terraform.tfstate", "arn:aws:secretsmanager:us-east-1:123456789012:secret:db-AbCdEf", "secretsmanager:resourcetag/dayfly:"
 	const parameter, ofParameter = "arn:aws:ssm:us-east-1:123456789012:parameter/app/db", "aws:resourcetag/dayfly:"
 	for _, c := range []struct {
@@ -155,18 +156,20 @@ func TestWorkspaceRole_IsTakenForItsWorkspaceOnly(t *testing.T) {
 		tags                map[string]string
 		want                bool
 	}{
-		"its run":                      {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "network", "ws_one"), true},
-		"another workspace":            {roleOfNetwork["TaskRoleArn"], "ws_two", tags("ws_two", "web", "ws_two"), false},
-		"another one's tags":           {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_two", "web", "ws_two"), false},
-		"another organization":         {roleOfNetwork["TaskRoleArn"], "ws_one", map[string]string{api.TagOrganization: "o", api.TagWorkspaceID: "ws_one"}, false},
-		"no tags":                      {roleOfNetwork["TaskRoleArn"], "ws_one", nil, false},
-		"another pool's tasks":         {iam + "/dayfly-stack/prod/dayfly-prod-TaskRole", "ws_one", tags("ws_one", "network", "ws_one"), false},
-		"its name changed, as its key": {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "renamed", "network"), true},
+		"its run":              {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "network"), true},
+		"another workspace":    {roleOfNetwork["TaskRoleArn"], "ws_two", tags("ws_two", "web"), false},
+		"another one's tags":   {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_two", "web"), false},
+		"another organization": {roleOfNetwork["TaskRoleArn"], "ws_one", map[string]string{api.TagOrganization: "o", api.TagWorkspaceID: "ws_one"}, false},
+		"no tags":              {roleOfNetwork["TaskRoleArn"], "ws_one", nil, false},
+		"another pool's tasks": {iam + "/dayfly-stack/prod/dayfly-prod-TaskRole", "ws_one", tags("ws_one", "network"), false},
+		"another name":         {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "renamed"), true},
+		"a tag of another key": {roleOfNetwork["TaskRoleArn"], "ws_one", map[string]string{api.TagOrganization: "default", api.TagWorkspaceID: "ws_one", "state_key": "ws_two"}, false},
 	} {
 		context := map[string]string{"sts:externalid": c.external}
 		for k, v := range c.tags {
 			context["aws:requesttag/"+k] = v
 		}
+		context["aws:tagkeys"] = strings.Join(slices.Sorted(maps.Keys(c.tags)), ",")
 		for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
 			allowed, _ := templates.Evaluate(trust, templates.Request{Action: action, Resource: c.principal, Context: context})
 			if allowed != c.want && (c.want || action == "sts:AssumeRole") {

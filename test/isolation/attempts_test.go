@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/runner"
@@ -72,6 +73,8 @@ var attempts = []attempt{
 	{name: "posing", what: "print lines as the runner does", try: (*world).posing},
 	{name: "source", what: "name a data directory of Dayfly as the source, or one around or in it", try: (*world).source},
 	{name: "references", what: "as an operator, name another pool, user name, host or secret", try: (*world).references},
+	{name: "names", what: "get the state of another workspace by naming one's own after its id", try: (*world).names},
+	{name: "deleted", what: "get the state of a deleted workspace of another project by its name", try: (*world).deleted},
 	{name: "artifacts", what: "leave artifacts that are links, pipes, endless or not its own, and reach those of others", try: (*world).artifacts},
 	{name: "planswap", what: "swap the plan file before it is read, while it is shown and before it is applied", try: (*world).planswap},
 	{name: "bundle", what: "apply another plan than the approved one, or apply it to another state or source", try: (*world).bundle},
@@ -352,4 +355,85 @@ func (w *world) references() {
 		audited := aerr == nil && len(events.Items) == 1 && events.Items[0].Outcome == "refused" && events.Items[0].Target == in.Name
 		w.tried("name "+one.what, errors.Is(err, workflow.ErrForbidden) && audited, "audited: %t; %v", audited, err)
 	}
+}
+
+// member is an operator in a project of its own, which is made.
+func (w *world) member(project string) *client.Client {
+	w.t.Helper()
+	_, err := w.cl.CreateProject(w.t.Context(), api.ProjectSettings{Name: &project})
+	w.must(err)
+	token, err := w.cl.CreateToken(w.t.Context(), api.NewToken{Name: project, Grants: map[string]string{project: api.RoleOperator}})
+	w.must(err)
+	return w.client(w.up.url, token.Value)
+}
+
+// withState is a workspace that has a state, and its id.
+func (w *world) withState(name string) (id string) {
+	w.t.Helper()
+	if wf := w.applied(w.preview(name, "thing.precious", "none")); wf.State != workflow.Succeeded {
+		w.t.Fatalf("got %s (%s)", wf.State, wf.Detail)
+	}
+	ws, err := w.cl.Workspace(w.t.Context(), name)
+	w.must(err)
+	return ws.ID
+}
+
+func (w *world) names() {
+	ctx, id := w.t.Context(), w.withState("named")
+	eve := w.member("names")
+	in := api.Workspace{
+		Name: id, Project: "names", Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", "named")},
+		State: &api.State{Kind: api.StateDirectory},
+	}
+	_, _, err := eve.PutWorkspace(ctx, in)
+	w.tried("make a workspace of that name", errors.Is(err, workflow.ErrInvalid), "%v", err)
+	_, err = eve.Submit(ctx, api.Submit{Workspace: id, Operation: workflow.Preview, TakeOver: true, Register: &in})
+	w.tried("register one with its first run", errors.Is(err, workflow.ErrInvalid), "%v", err)
+	_, err = w.cl.CreateProject(ctx, api.ProjectSettings{Name: &id})
+	w.tried("make a project of that name, as an admin", errors.Is(err, workflow.ErrInvalid), "%v", err)
+	_, err = w.cl.CreatePool(ctx, api.PoolSettings{Name: &id})
+	w.tried("make a pool of that name, as an admin", errors.Is(err, workflow.ErrInvalid), "%v", err)
+	in.Name, in.State.Key = "named-so", id
+	_, _, err = eve.PutWorkspace(ctx, in)
+	w.tried("name the place of the state", errors.Is(err, workflow.ErrInvalid), "%v", err)
+}
+
+func (w *world) deleted() {
+	ctx, name := w.t.Context(), "deleted"
+	id := w.withState(name)
+	was := w.read(w.stateFile(name))
+	file := w.stateFile(name)
+	w.must(w.cl.DeleteWorkspace(ctx, name))
+	eve := w.member("deleters")
+	_, _, err := eve.PutWorkspace(ctx, api.Workspace{
+		Name: name, Project: "deleters", Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", name)},
+		State: &api.State{Kind: api.StateDirectory}, Secrets: []api.Secret{},
+	})
+	w.must(err)
+	run := func(in api.Submit) (api.Workflow, string) {
+		in.Workspace = name
+		wf, err := eve.Submit(ctx, in)
+		w.must(err)
+		until(w.t, "the run is over", func() bool { got := w.show(wf.ID); return got.State.Terminal() && !got.SlotHeld })
+		return w.show(wf.ID), w.log(wf.ID)
+	}
+	for what, in := range map[string]api.Submit{
+		"preview":                        {Operation: workflow.Preview},
+		"preview, and take it over":      {Operation: workflow.Preview, TakeOver: true},
+		"take it over under its id":      {Operation: workflow.Update, TakeOver: true, TakeOverFrom: id},
+		"destroy what it manages":        {Operation: workflow.Destroy, TakeOver: true},
+		"preview, and say where it came": {Operation: workflow.Preview, TakeOver: true, TakeOverFrom: "default/" + id},
+	} {
+		wf, log := run(in)
+		told := log + wf.Detail
+		for _, word := range []string{id, "lineage", "serial", "precious"} {
+			told = strings.ReplaceAll(told, in.TakeOverFrom, "")
+			if strings.Contains(told, word) {
+				w.tried("learn of it: "+what, false, "the run says %s", word)
+			}
+		}
+		w.tried(what, wf.State == workflow.Failed && wf.Reason == workflow.ReasonStateElsewhere && w.read(file) == was, "%s: %s", wf.Reason, wf.Detail)
+	}
+	wf, log := run(api.Submit{Operation: workflow.Update, BeginAnew: true})
+	w.tried("begin anew", wf.State == workflow.Succeeded && w.read(file) == was, "%s: %s", wf.State, cmp.Or(wf.Detail, log))
 }

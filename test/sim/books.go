@@ -56,6 +56,10 @@ type workspaceQueue struct {
 	Max     int    `json:"max"`
 }
 
+type assigned struct {
+	Name string `json:"name"`
+}
+
 // poolRecord is what the store says of a pool.
 type poolRecord struct {
 	ID          string          `json:"id"`
@@ -63,13 +67,13 @@ type poolRecord struct {
 	Labels      []string        `json:"labels"`
 	Multiple    bool            `json:"multiple"`
 	All         bool            `json:"all"`
-	Assigned    []string        `json:"assigned"`
+	Assigned    []assigned      `json:"assigned"`
 	Types       []workflow.Type `json:"types"`
 	Concurrency int             `json:"concurrency"`
 }
 
 func (p *poolRecord) serves(workspace string, t workflow.Type) bool {
-	return (p.All || slices.Contains(p.Assigned, workspace)) && (len(p.Types) == 0 || slices.Contains(p.Types, t))
+	return (p.All || slices.Contains(p.Assigned, assigned{workspace})) && (len(p.Types) == 0 || slices.Contains(p.Types, t))
 }
 
 func newBooks(w *world) *books {

@@ -131,7 +131,12 @@ func rewriteWithout(t *testing.T, st store.Store, k store.Key, path ...string) {
 // agent's keys.
 func TestUpgrade_OldDataDirectoryIsServed(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
-		data := reachable(t)
+		data := t.TempDir()
+		for _, dir := range []string{filepath.Dir(data), data} { // the engines of root pass through
+			if err := os.Chmod(dir, 0o711); err != nil {
+				t.Fatal(err)
+			}
+		}
 		database(t, dir, filepath.Join(data, "dayfly.db"))
 		for _, name := range []string{"admin-token", "ticket-keys.json"} {
 			if err := os.WriteFile(filepath.Join(data, name), read(t, dir, "data", name), 0o600); err != nil {

@@ -33,7 +33,7 @@ func assigned(before record.Pool, in api.AssignmentChange) (out api.PoolSettings
 		was, add, remove []string
 		to               **[]string
 	}{
-		{"workspace", before.Assigned, in.Add.Workspaces, in.Remove.Workspaces, &out.AssignedWorkspaces},
+		{"workspace", before.AssignedNames(), in.Add.Workspaces, in.Remove.Workspaces, &out.AssignedWorkspaces},
 		{"project", before.Projects, in.Add.Projects, in.Remove.Projects, &out.AssignedProjects},
 		{"stack", before.Stacks, in.Add.Stacks, in.Remove.Stacks, &out.AssignedStacks},
 		{"namespace", before.Namespaces, in.Add.Namespaces, in.Remove.Namespaces, &out.AssignedNamespaces},
@@ -73,7 +73,7 @@ func (p *Calls) ExplainPools(ctx context.Context, who identity.Principal, in api
 	if err != nil {
 		return out, err
 	}
-	choice, err := ChoiceOf(ctx, c, who.Organization, ws.W)
+	choice, err := ChoiceOf(ctx, c, who.Organization, ws)
 	if err != nil {
 		return out, err
 	}

@@ -23,7 +23,7 @@ import (
 func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
-		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.Assigned,
+		AllowMultipleInstances: rec.Multiple, AssignedToAll: rec.AssignedToAll, AssignedWorkspaces: rec.AssignedNames(),
 		AssignedProjects: rec.Projects, AssignedStacks: rec.Stacks, AssignedNamespaces: rec.Namespaces, Labels: rec.Labels,
 		EnabledTypes: rec.Types, Concurrency: rec.Concurrency, RolePath: rec.RolePath, CreatedAt: rec.Created, Version: version, Status: "inactive",
 	}
@@ -74,8 +74,14 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	set(&r.AssignedToAll, in.AssignedToAll)
 	set(&r.Concurrency, in.Concurrency)
 	set(&r.RolePath, in.RolePath)
+	if in.AssignedWorkspaces != nil {
+		r.Assigned = nil
+		for _, name := range sorted(*in.AssignedWorkspaces) {
+			r.Assigned = append(r.Assigned, record.Assigned{Name: name})
+		}
+	}
 	for _, list := range []struct{ to, from *[]string }{
-		{&r.Assigned, in.AssignedWorkspaces}, {&r.Projects, in.AssignedProjects}, {&r.Stacks, in.AssignedStacks},
+		{&r.Projects, in.AssignedProjects}, {&r.Stacks, in.AssignedStacks},
 		{&r.Namespaces, in.AssignedNamespaces}, {&r.Labels, in.Labels},
 	} {
 		if list.from != nil {
@@ -111,7 +117,7 @@ func checkAssignments(r *record.Pool) error {
 		field, what string
 		names       []string
 	}{
-		{"assigned_workspaces", "workspace", r.Assigned}, {"assigned_projects", "project", r.Projects},
+		{"assigned_workspaces", "workspace", r.AssignedNames()}, {"assigned_projects", "project", r.Projects},
 		{"assigned_stacks", "stack", r.Stacks}, {"assigned_namespaces", "namespace", r.Namespaces},
 	} {
 		if len(list.names) > mostAssigned {
@@ -157,37 +163,68 @@ func sorted(names []string) []string {
 	return slices.Compact(out)
 }
 
-// knowsNamed refuses names of workspaces and projects that do not exist: a misspelt name would leave the intended
-// workspace without a pool. Names that were in the list before are allowed, because what they name may have been deleted
-// since. A project that is named anew is not deleted meanwhile: a later project of its name must not get the pool.
-func knowsNamed(ctx context.Context, c *ledger.Change, org string, r, before record.Pool) error {
-	for _, list := range []struct {
-		field, what   string
-		key           func(org, name string) store.Key
-		names, before []string
-	}{
-		{"assigned_workspaces", "workspace", record.WorkspaceKey, r.Assigned, before.Assigned},
-		{"assigned_projects", "project", record.ProjectKey, r.Projects, before.Projects},
-	} {
-		names := slices.DeleteFunc(slices.Clone(list.names), func(name string) bool {
-			return slices.Contains(list.before, name) || list.what == "project" && name == record.GlobalProject
-		})
-		var keys []store.Key
-		for _, name := range names {
-			keys = append(keys, list.key(org, name))
+// knowsNamed refuses names of workspaces and projects that do not exist, and gives those of workspaces their ids. Nothing
+// of it is deleted meanwhile. A project that was in the list before is there.
+func knowsNamed(ctx context.Context, c *ledger.Change, org string, r *record.Pool, before record.Pool) error {
+	var named []store.Key
+	workspace := func(name string) store.Key { return record.WorkspaceKey(org, name) }
+	for _, one := range r.Assigned {
+		if one.ID == "" {
+			named = append(named, workspace(one.Name))
 		}
-		if list.what == "project" && len(keys) > 0 {
-			if err := c.Tree(ctx, org); err != nil {
-				return err
-			}
+	}
+	for _, name := range r.Projects {
+		if name != record.GlobalProject && !slices.Contains(before.Projects, name) {
+			named = append(named, record.ProjectKey(org, name))
 		}
-		if err := c.Load(ctx, keys...); err != nil {
+	}
+	if len(named) == 0 {
+		return nil
+	}
+	if err := c.Tree(ctx, org); err != nil {
+		return err
+	}
+	if err := c.Load(ctx, named...); err != nil {
+		return err
+	}
+	for _, k := range named {
+		if what, name, _ := strings.Cut(k.Sort, "/"); c.Version(k) == store.Absent {
+			return invalid("assigned_"+what+"s", "there is no %s %q: make it first, or correct the name", what, name)
+		}
+	}
+	r.Assigned = slices.Clone(r.Assigned)
+	for i, one := range r.Assigned {
+		if one.ID != "" {
+			continue
+		}
+		ws, _, err := ledger.Get[record.Workspace](c.Read, workspace(one.Name))
+		if err != nil {
 			return err
 		}
-		for i, name := range names {
-			if c.Version(keys[i]) == store.Absent {
-				return invalid(list.field, "there is no %s %q: make it first, or correct the name", list.what, name)
-			}
+		r.Assigned[i].ID = ws.ID
+	}
+	return nil
+}
+
+// unassign ends the assignments of pools to a workspace that is deleted. The change goes by the whole tree of projects.
+func unassign(ctx context.Context, c *ledger.Change, org, id string) error {
+	pools, err := AllPools(ctx, c, org)
+	if err != nil {
+		return err
+	}
+	of := func(one record.Assigned) bool { return one.ID == id }
+	for _, pool := range pools {
+		if !slices.ContainsFunc(pool.Assigned, of) {
+			continue
+		}
+		k := record.PoolKey(org, pool.ID)
+		pool, ok, err := ledger.Load[record.Pool](ctx, c, k)
+		if err != nil {
+			return err
+		}
+		if ok {
+			pool.Assigned = slices.DeleteFunc(pool.Assigned, of)
+			c.Put(k, pool)
 		}
 	}
 	return nil
@@ -244,7 +281,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 			c.PutUntil(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID}, c.Now.Add(record.IdempotencyKept))
 		}
 		rec.Created = c.Now
-		if err := knowsNamed(ctx, c, who.Organization, rec, record.Pool{}); err != nil {
+		if err := knowsNamed(ctx, c, who.Organization, &rec, record.Pool{}); err != nil {
 			return err
 		}
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
@@ -352,7 +389,7 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 		if err := settle(&rec, in); err != nil {
 			return err
 		}
-		if err := knowsNamed(ctx, c, who.Organization, rec, before); err != nil {
+		if err := knowsNamed(ctx, c, who.Organization, &rec, before); err != nil {
 			return err
 		}
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
@@ -404,7 +441,9 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 // and for whom it is assigned to. Any other pool is chosen by name or as somebody's default, and is not left for another
 // because it is not assigned: work waits for it then.
 func reroutes(before, after record.Pool) bool {
-	lists := func(r record.Pool) [][]string { return [][]string{r.Assigned, r.Projects, r.Stacks, r.Namespaces} }
+	lists := func(r record.Pool) [][]string {
+		return [][]string{r.AssignedNames(), r.Projects, r.Stacks, r.Namespaces}
+	}
 	return !slices.Equal(before.Labels, after.Labels) || len(after.Labels) > 0 &&
 		(before.AssignedToAll != after.AssignedToAll || !slices.EqualFunc(lists(before), lists(after), slices.Equal))
 }

@@ -219,7 +219,7 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 		if c.Version(k) != store.Absent {
 			return workflow.Refuse(workflow.ErrExists, "name", "there is a project %s already", name)
 		}
-		rec := record.Project{Name: name, Parent: record.GlobalProject, Created: c.Now}
+		rec := record.Project{ID: record.NewID("prj_", c.Now), Name: name, Parent: record.GlobalProject, Created: c.Now}
 		if err := settleProject(ctx, c, who.Organization, &rec, in, 1); err != nil {
 			return err
 		}

@@ -27,8 +27,9 @@ type Choice struct {
 // Choose resolves a workspace: its labels, else its pool, else that of its nearest project with one, else that of the
 // organization, else the built-in one. It is a pure function. named is the id of the pool that the workspace names;
 // chain is its projects, the nearest first.
-func Choose(w api.Workspace, chain []record.Project, o record.Organization, named, builtIn string) Choice {
-	out := Choice{Scope: record.Scope{Workspace: w.Name, Stack: w.Stack, Namespace: w.Namespace, Role: pathOfRoles(w)}}
+func Choose(ws record.Workspace, chain []record.Project, o record.Organization, named, builtIn string) Choice {
+	w := ws.W
+	out := Choice{Scope: record.Scope{ID: ws.ID, Workspace: w.Name, Stack: w.Stack, Namespace: w.Namespace, Role: pathOfRoles(w)}}
 	for _, p := range chain {
 		if p.Name != record.GlobalProject {
 			out.Scope.Projects = append(out.Scope.Projects, p.Name)
@@ -150,7 +151,8 @@ func (h Choice) refusal(pool record.Pool, chosen string, t workflow.Type) string
 }
 
 // ChoiceOf reads what decides over a workspace, and resolves it. The records are part of the change.
-func ChoiceOf(ctx context.Context, c *ledger.Change, org string, w api.Workspace) (Choice, error) {
+func ChoiceOf(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (Choice, error) {
+	w := ws.W
 	if w.Pool != "" && workflow.CheckPoolName(w.Pool) != nil {
 		return Choice{}, noPool(w.Pool)
 	}
@@ -173,7 +175,7 @@ func ChoiceOf(ctx context.Context, c *ledger.Change, org string, w api.Workspace
 	if err == nil && !ok && len(w.Labels) == 0 {
 		err = noPool(w.Pool)
 	}
-	return Choose(w, chain, o, id.ID, id.ID), err
+	return Choose(ws, chain, o, id.ID, id.ID), err
 }
 
 // RouteKeys are the first records that decide over a workspace.

@@ -13,7 +13,7 @@ import (
 )
 
 // some returns each of some names with a chance.
-func some(r *rand.Rand, names []string) (out []string) {
+func some[T any](r *rand.Rand, names []T) (out []T) {
 	for _, name := range names {
 		if r.IntN(3) == 0 {
 			out = append(out, name)
@@ -27,7 +27,7 @@ func gets(w api.Workspace, chain []record.Project, defaultPool string, pool reco
 	if pool.Disabled || pool.Closed || len(pool.Types) > 0 && !slices.Contains(pool.Types, t) {
 		return false
 	}
-	assigned := pool.AssignedToAll || slices.Contains(pool.Assigned, w.Name)
+	assigned := pool.AssignedToAll || slices.Contains(pool.Assigned, record.Assigned{ID: "ws_" + w.Name})
 	for _, s := range pool.Stacks {
 		assigned = assigned || s == w.Stack
 	}
@@ -71,7 +71,7 @@ func TestChoose_IsAsTheRulesSayOverRandomTreesAssignmentsAndLabels(t *testing.T)
 		for i := range 5 {
 			p := record.Pool{
 				ID: fmt.Sprintf("pool_%d", i), Name: fmt.Sprintf("p%d", i), BuiltIn: i == 0, Disabled: r.IntN(8) == 0, Closed: i > 0 && r.IntN(8) == 0,
-				AssignedToAll: r.IntN(3) == 0, Assigned: some(r, []string{"net", "db"}), Projects: some(r, []string{"global", "eu", "eu-prod"}),
+				AssignedToAll: r.IntN(3) == 0, Assigned: some(r, []record.Assigned{{ID: "ws_net"}, {ID: "ws_db"}}), Projects: some(r, []string{"global", "eu", "eu-prod"}),
 				Stacks: some(r, names), Namespaces: some(r, names), Labels: some(r, labels),
 			}
 			if r.IntN(4) == 0 {
@@ -100,7 +100,7 @@ func TestChoose_IsAsTheRulesSayOverRandomTreesAssignmentsAndLabels(t *testing.T)
 		}
 		builtIn := pools[0].ID
 		typ := []workflow.Type{workflow.Deployment, workflow.InsightsScan}[r.IntN(2)]
-		verdicts := catalog.Choose(w, chain, o, named, builtIn).Explain(pools, typ)
+		verdicts := catalog.Choose(record.Workspace{ID: "ws_" + w.Name, W: w}, chain, o, named, builtIn).Explain(pools, typ)
 		for i, v := range verdicts {
 			want := gets(w, chain, o.DefaultPool, pools[i], typ)
 			if v.Gets != want || v.Why == "" || v.Pool != pools[i].Name {
@@ -140,7 +140,7 @@ func TestExplain_SaysWhyNot(t *testing.T) {
 		if c.pool.ID != near.ID {
 			pools = append(pools, near)
 		}
-		got := catalog.Choose(c.w, chain, record.Organization{}, "", far.ID).Explain(pools, workflow.Deployment)
+		got := catalog.Choose(record.Workspace{W: c.w}, chain, record.Organization{}, "", far.ID).Explain(pools, workflow.Deployment)
 		if got[0].Why != c.why {
 			t.Errorf("got %q, want %q", got[0].Why, c.why)
 		}

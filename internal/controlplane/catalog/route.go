@@ -38,8 +38,8 @@ const (
 )
 
 // route resolves a workspace.
-func route(ctx context.Context, c *ledger.Change, org string, w api.Workspace, epoch int64) (record.Route, error) {
-	choice, err := ChoiceOf(ctx, c, org, w)
+func route(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, epoch int64) (record.Route, error) {
+	choice, err := ChoiceOf(ctx, c, org, ws)
 	if err != nil {
 		return record.Route{}, err
 	}
@@ -82,7 +82,7 @@ func Route(ctx context.Context, c *ledger.Change, org string, ws record.Workspac
 	if err != nil || q.Route.Fresh(*routes) && len(q.Route.Old) == 0 && len(seen) == 0 {
 		return false, err
 	}
-	to, err := route(ctx, c, org, ws.W, routes.Epoch)
+	to, err := route(ctx, c, org, ws, routes.Epoch)
 	if err != nil {
 		return false, err
 	}
@@ -344,7 +344,7 @@ func checkRoute(w *api.Workspace) error {
 // poolOf reads the pool that a workspace leads to; none with labels. It refuses a closed one. The commit fails if the
 // pool is closed meanwhile.
 func poolOf(ctx context.Context, c *ledger.Change, org string, w api.Workspace) (pool record.Pool, err error) {
-	choice, err := ChoiceOf(ctx, c, org, w)
+	choice, err := ChoiceOf(ctx, c, org, record.Workspace{W: w})
 	if err != nil || choice.PoolID == "" {
 		return pool, err
 	}

@@ -13,12 +13,16 @@ import (
 )
 
 // Chain reads the names of a project and of those above it, the nearest first: a role in any of them counts.
-func Chain(ctx context.Context, c *ledger.Change, org, project string) (names []string, err error) {
+func Chain(ctx context.Context, c *ledger.Change, org, project string) ([]string, error) {
 	projects, err := Projects(ctx, c, org, cmp.Or(project, record.GlobalProject))
+	return names(projects), err
+}
+
+func names(projects []record.Project) (out []string) {
 	for _, p := range projects {
-		names = append(names, p.Name)
+		out = append(out, p.Name)
 	}
-	return names, err
+	return out
 }
 
 // InWorkspace is the scope of calls about a workspace.
@@ -45,18 +49,17 @@ func (p *Calls) InApplied(org string, in api.Workspace) identity.Scope {
 	}
 }
 
-// Sees returns what says whether who may see what lies in a project. What lies in a project that is deleted is for
-// those with a role in the organization.
+// Sees returns what says whether who may see what lies in a project.
 func Sees(ctx context.Context, c *ledger.Change, who identity.Principal) func(project string) (bool, error) {
 	return func(project string) (bool, error) {
 		if who.Has(api.RoleViewer) {
 			return true, nil
 		}
-		names, err := Chain(ctx, c, who.Organization, project)
+		chain, err := Chain(ctx, c, who.Organization, project)
 		if errors.Is(err, workflow.ErrNotFound) {
 			return false, nil
 		}
-		return err == nil && who.Has(api.RoleViewer, names...), err
+		return err == nil && who.Has(api.RoleViewer, chain...), err
 	}
 }
 

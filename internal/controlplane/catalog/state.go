@@ -13,22 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// StateOf says where a workspace's state is kept: what its record says, in full. A workspace that was registered
-// before records had this setting is kept at what was the default then.
-func (p *Calls) StateOf(w api.Workspace) api.State {
-	if w.State != nil {
-		return *w.State
-	}
-	kind := api.StateSource
-	if p.cfg.DefaultState == api.StateDirectory { // the same programs had this default then
-		kind = api.StateDirectory
-	}
-	return api.State{Kind: kind, Implied: true}
-}
-
-// keepState is the state setting to store: what the caller asks for, with its place in full. If the setting stays the
-// same, kind and place stay as they are, also in the old form. before is the stored setting; nil means that the
-// workspace is new. It is a pure function.
+// keepState is the state setting to store: what the caller asks for, with its place in full. A setting that stays the
+// same keeps its default. It is a pure function.
 func keepState(before, asked *api.State, id, defaultKind string) *api.State {
 	want := api.State{}
 	if asked != nil {
@@ -37,46 +23,22 @@ func keepState(before, asked *api.State, id, defaultKind string) *api.State {
 	if before != nil {
 		same := want
 		same.Key = before.Key
-		if was := showState(*before); reflect.DeepEqual(same, was) || before.Implied && same.Kind == before.Kind && reflect.DeepEqual(withKind(same, ""), was) {
+		if reflect.DeepEqual(same, showState(*before)) {
 			return before
 		}
 	}
 	want.Key = id
-	switch want.Kind {
-	case "":
-		want.Kind, want.Default = api.StateDeclared, defaultKind
-	case api.StateSource:
-		want.Kind = api.StateDeclared
-	case api.StateDirectory:
-		want.Kind = api.StateOwnDirectory
-	case api.StateS3:
-		want.Kind = api.StateOwnS3
+	if want.Kind == "" {
+		want.Kind, want.Default = api.StateSource, defaultKind
 	}
 	return &want
 }
 
-// showState is a stored setting in the words of the API.
+// showState is a stored setting in the words of the API: a kind that nobody named is none.
 func showState(s api.State) api.State {
-	switch s.Kind {
-	case api.StateDeclared:
-		s.Kind = api.StateSource
-		if s.Default != "" {
-			s.Kind = ""
-		}
-	case api.StateOwnDirectory:
-		s.Kind = api.StateDirectory
-	case api.StateOwnS3:
-		s.Kind = api.StateS3
+	if s.Default != "" {
+		s.Kind, s.Default = "", ""
 	}
-	if s.Implied {
-		s.Kind = ""
-	}
-	s.Default, s.Implied = "", false
-	return s
-}
-
-func withKind(s api.State, kind string) api.State {
-	s.Kind = kind
 	return s
 }
 
@@ -121,8 +83,8 @@ func checkState(w *api.Workspace, before *api.State) error {
 	default:
 		return refuse("kind", "kind is source, directory or s3, not %q", text.Cut(s.Kind, 40))
 	}
-	if s.Default != "" || s.Implied || s.Key != "" && (before == nil || s.Key != before.Key) {
-		return refuse("key", "key, default and implied are set by the control plane; leave them out")
+	if s.Default != "" || s.Key != "" && (before == nil || s.Key != before.Key) {
+		return refuse("key", "key and default are set by the control plane; leave them out")
 	}
 	if engine.OwnState != "" && (s.Workspace != "" || len(s.BackendConfig) > 0) {
 		return refuse("", "workspace and backend_config go with the engines terraform and tofu")

@@ -37,8 +37,10 @@ func Workspace(ctx context.Context, c *ledger.Change, org, name string) (record.
 func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 	w := r.W
 	w.ID, w.Version = r.ID, version
-	state := showState(p.StateOf(w))
-	w.State = &state
+	if w.State != nil { // none is what was refused
+		state := showState(*w.State)
+		w.State = &state
+	}
 	return w
 }
 
@@ -138,8 +140,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		rec.ID, rec.Created = record.NewID("ws_", c.Now), c.Now
 		put.Outcome = api.OutcomeCreated
 	} else {
-		state := p.StateOf(before.W)
-		kept, before.W.State = &state, &state
+		kept = before.W.State
 	}
 	if err := checkState(&in, kept); err != nil {
 		return Put{}, err
@@ -153,6 +154,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		rec.By = who.Name
 	}
 	was := before.W
+	was.ID = before.ID
 	if named, err := namedAnew(ctx, c, who.Organization, was, in, pool); err != nil {
 		return Put{}, err
 	} else if !named {
@@ -188,7 +190,7 @@ func namedAnew(ctx context.Context, c *ledger.Change, org string, before, in api
 		return false, nil
 	}
 	in.Pool = before.Pool
-	choice, err := ChoiceOf(ctx, c, org, in)
+	choice, err := ChoiceOf(ctx, c, org, record.Workspace{W: in})
 	return choice.PoolID != pool.ID, err
 }
 
@@ -207,7 +209,7 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 		return workflow.Refuse(workflow.ErrForbidden, "inputs", "sensitive outputs that a workspace takes from others are set by an admin; leave them as they are, or ask one")
 	case !rules.Tightens(before.Approval, in.Approval):
 		return workflow.Refuse(workflow.ErrForbidden, "approval", "the approval that a workspace requires is taken away, or made less strict, by an admin; leave it as it is, make it stricter, or ask one")
-	case before.Pool != in.Pool && !pool.Names(in.Name):
+	case before.Pool != in.Pool && !pool.Names(before.ID):
 		// A pool is a boundary of trust: whoever chooses it chooses which machines and secrets the code can reach.
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "the pool of a workspace is set by an admin; leave it as it is, or ask one to set it, or to assign workspace %s to the pool by its name", in.Name)
 	}
@@ -308,6 +310,10 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		return err
 	}
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		// No pool is assigned to it meanwhile.
+		if err := c.Tree(ctx, who.Organization); err != nil {
+			return err
+		}
 		rec, err := Workspace(ctx, c, who.Organization, name)
 		if err != nil {
 			return err
@@ -328,6 +334,13 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err := unwaived(ctx, c, who.Organization, name); err != nil {
 			return err
 		}
+		if err := unassign(ctx, c, who.Organization, rec.ID); err != nil {
+			return err
+		}
+		in, err := Projects(ctx, c, who.Organization, rec.W.Project)
+		if err != nil {
+			return err
+		}
 		left := record.ProducedKey(who.Organization, rec.ID)
 		if err := c.Load(ctx, left); err != nil {
 			return err
@@ -336,7 +349,7 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		c.Remove(record.QueueKey(rec.ID))
 		c.Remove(record.WorkspaceKey(who.Organization, name))
 		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{
-			ID: rec.ID, Name: name, Project: rec.W.Project, State: p.StateOf(rec.W), At: c.Now, By: who.Name,
+			ID: rec.ID, Name: name, Project: rec.W.Project, ProjectID: in[0].ID, State: *rec.W.State, At: c.Now, By: who.Name,
 		})
 		identity.Audit(c, who, "workspace.delete", name, "done", "")
 		return nil
@@ -350,8 +363,12 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 		return out, err
 	}
 	all := record.Under(record.OrganizationPart(who.Organization), "deleted/", ledger.PageSize(limit, 100))
-	sees := Sees(ctx, p.ledger.View(), who)
-	gone, err := ledger.ListWhere(ctx, p.ledger, all, cursor, func(d record.Deleted) (bool, error) { return sees(d.Project) }, ledger.AsStored[record.Deleted])
+	c := p.ledger.View()
+	sees := func(d record.Deleted) (bool, error) {
+		scope, err := GoneFrom(ctx, c, who.Organization, d)
+		return err == nil && who.Has(api.RoleViewer, scope...), err
+	}
+	gone, err := ledger.ListWhere(ctx, p.ledger, all, cursor, sees, ledger.AsStored[record.Deleted])
 	if err != nil {
 		return out, err
 	}
@@ -376,21 +393,66 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 	return out, nil
 }
 
-// mostNamesakes is how many deleted workspaces of the same name a run is told about.
-const mostNamesakes = 3
+// How many deleted workspaces of the same name are looked through, and how many of them a run is told about.
+const (
+	mostGone      = 20
+	mostNamesakes = 3
+)
 
-// Known says whether anything is known of a workspace's state, and if not, which deleted workspaces had its name, the
-// most recent first.
-func Known(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (known bool, namesakes []api.Namesake, err error) {
+// Namesakes says, while nothing is known of a workspace's state, which deleted workspaces had its name, the most recent
+// first. Those of another project are only for who is an admin of both projects (of the organization, if the other one is
+// deleted) and asks for the run in person; for anybody else they are withheld.
+func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, inPerson bool) (told []api.Namesake, withheld bool, err error) {
+	org := who.Organization
 	k := record.StateKey(org, ws.ID)
 	if err := c.Load(ctx, k); err != nil || c.Version(k) != store.Absent {
-		return true, nil, err
+		return nil, false, err
 	}
 	prefix := record.DeletedPrefix(ws.W.Name)
-	page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: record.After(prefix), To: prefix, Reverse: true, Limit: mostNamesakes})
+	page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: record.After(prefix), To: prefix, Reverse: true, Limit: mostGone})
 	if err != nil {
-		return false, nil, err
+		return nil, false, err
 	}
-	gone, err := ledger.PageOf(page, func(d record.Deleted, _ int64) api.Namesake { return api.Namesake{ID: d.ID, State: d.State} })
-	return false, gone.Items, err
+	for _, r := range page.Records {
+		gone, err := record.Decode[record.Deleted](r)
+		if err != nil {
+			return nil, false, err
+		}
+		may, err := mayInherit(ctx, c, who, ws, gone, inPerson)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case !may:
+			withheld = true
+		case len(told) < mostNamesakes:
+			told = append(told, api.Namesake{ID: gone.ID, State: gone.State})
+		}
+	}
+	return told, withheld, nil
+}
+
+// mayInherit says whether a run of a workspace may be told of the state of a deleted one.
+func mayInherit(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, gone record.Deleted, inPerson bool) (bool, error) {
+	own, err := Projects(ctx, c, who.Organization, ws.W.Project)
+	if err != nil || own[0].ID == gone.ProjectID {
+		return err == nil, err
+	}
+	if !inPerson {
+		return false, nil
+	}
+	other, err := GoneFrom(ctx, c, who.Organization, gone)
+	return err == nil && who.Has(api.RoleAdmin, names(own)...) && who.Has(api.RoleAdmin, other...), err
+}
+
+// GoneFrom reads the names of the project that a deleted workspace was in and of those above it. There are none if that
+// project is deleted, also where another one has its name.
+func GoneFrom(ctx context.Context, c *ledger.Change, org string, gone record.Deleted) ([]string, error) {
+	chain, err := Projects(ctx, c, org, cmp.Or(gone.Project, record.GlobalProject))
+	switch {
+	case errors.Is(err, workflow.ErrNotFound):
+		return nil, nil
+	case err != nil || chain[0].ID != gone.ProjectID:
+		return nil, err
+	}
+	return names(chain), nil
 }

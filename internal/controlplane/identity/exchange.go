@@ -71,7 +71,7 @@ func kindOf(in api.TokenRequest) (string, error) {
 
 func poolOf(scope string) (string, error) {
 	pool, ok := strings.CutPrefix(scope, "pool:")
-	if scope != "" && (!ok || CheckName(pool) != nil) {
+	if scope != "" && (!ok || !isPlain(pool)) {
 		return "", invalid("scope", "want pool: and the id or the name of one pool, not %q", text.Cut(scope, 100))
 	}
 	return pool, nil

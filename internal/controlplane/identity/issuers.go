@@ -36,11 +36,16 @@ func invalid(field, format string, args ...any) error {
 
 // CheckName refuses a name that cannot be part of a key or of an address.
 func CheckName(name string) error {
-	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
-	if name == "" || len(name) > 64 || strings.Trim(name, plain) != "" {
+	if !isPlain(name) {
 		return invalid("name", "a name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, not %q", text.Cut(name, 80))
 	}
-	return nil
+	return workflow.CheckNoID(name)
+}
+
+// isPlain says whether something can be a name or an id.
+func isPlain(s string) bool {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+	return s != "" && len(s) <= 64 && strings.Trim(s, plain) == ""
 }
 
 // settleIssuer fills in what an issuer leaves out, and refuses what cannot be.

@@ -238,7 +238,7 @@ type Pool struct {
 	Disabled      bool            `json:"disabled,omitempty"`
 	Multiple      bool            `json:"multiple,omitempty"`
 	AssignedToAll bool            `json:"all"`
-	Assigned      []string        `json:"assigned,omitempty"` // names of workspaces
+	Assigned      []Assigned      `json:"assigned,omitempty"` // workspaces
 	Projects      []string        `json:"projects,omitempty"` // with all that lie below them
 	Stacks        []string        `json:"stacks,omitempty"`
 	Namespaces    []string        `json:"namespaces,omitempty"`
@@ -248,6 +248,12 @@ type Pool struct {
 	RolePath      string          `json:"role_path,omitempty"`
 	Created       time.Time       `json:"created"`
 	Closed        bool            `json:"closed,omitempty"` // deleted; the record is removed when its work has ended
+}
+
+// Assigned is a workspace that a pool is assigned to. The name is for people: it may be another workspace's by now.
+type Assigned struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
 }
 
 // Name is the record that a name or a time leads to: it has the id.
@@ -260,6 +266,7 @@ const GlobalProject = "global"
 
 // Project is a node of an organization's tree of projects. Its name is unique in the organization and never changes.
 type Project struct {
+	ID          string    `json:"id,omitempty"` // the root has none
 	Name        string    `json:"name"`
 	Parent      string    `json:"parent,omitempty"` // its name; the root has none
 	Description string    `json:"description,omitempty"`
@@ -296,12 +303,13 @@ func (w Workspace) Settings() string {
 // Deleted is a workspace that was deleted. It records where the engine's state is: the state is not moved, and its
 // place is not given to another workspace.
 type Deleted struct {
-	ID      string    `json:"id"`
-	Name    string    `json:"name"`
-	Project string    `json:"project,omitempty"` // in which it was
-	State   api.State `json:"state"`
-	At      time.Time `json:"at"`
-	By      string    `json:"by"`
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Project   string    `json:"project,omitempty"`    // in which it was
+	ProjectID string    `json:"project_id,omitempty"` // of that project, whose name may be another one's by now
+	State     api.State `json:"state"`
+	At        time.Time `json:"at"`
+	By        string    `json:"by"`
 }
 
 // Token is a user or pool token, under the hash of its value.
@@ -414,9 +422,17 @@ func (s Token) Valid(now time.Time) bool {
 	return !s.Revoked && (s.Expires.IsZero() || now.Before(s.Expires))
 }
 
-// Names says whether an admin assigned this very workspace to the pool.
-func (r Pool) Names(workspace string) bool {
-	return !r.AssignedToAll && slices.Contains(r.Assigned, workspace)
+// Names says whether an admin assigned the workspace of this id to the pool.
+func (r Pool) Names(id string) bool {
+	return !r.AssignedToAll && slices.ContainsFunc(r.Assigned, func(one Assigned) bool { return one.ID == id })
+}
+
+// AssignedNames are the names of the workspaces that it is assigned to.
+func (r Pool) AssignedNames() (names []string) {
+	for _, one := range r.Assigned {
+		names = append(names, one.Name)
+	}
+	return names
 }
 
 // Takes says whether the pool serves a type of workflow.

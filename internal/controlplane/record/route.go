@@ -23,7 +23,8 @@ func (r Route) Fresh(now Routes) bool { return r.Key != "" && r.Epoch == now.Epo
 
 // Scope is what the assignments of a pool are compared with.
 type Scope struct {
-	Workspace string   `json:"ws,omitempty"`
+	ID        string   `json:"id,omitempty"` // of the workspace
+	Workspace string   `json:"ws,omitempty"` // its name, for people
 	Stack     string   `json:"stack,omitempty"`
 	Namespace string   `json:"ns,omitempty"`
 	Projects  []string `json:"projects,omitempty"` // the nearest first; the root is left out
@@ -32,7 +33,7 @@ type Scope struct {
 
 // Equal says whether two scopes are the same.
 func (s Scope) Equal(o Scope) bool {
-	return s.Workspace == o.Workspace && s.Stack == o.Stack && s.Namespace == o.Namespace && s.Role == o.Role && slices.Equal(s.Projects, o.Projects)
+	return s.ID == o.ID && s.Workspace == o.Workspace && s.Stack == o.Stack && s.Namespace == o.Namespace && s.Role == o.Role && slices.Equal(s.Projects, o.Projects)
 }
 
 // Routes is what the claims and submits of an organization go by. Each change that may lead workspaces to another pool
@@ -123,7 +124,7 @@ func (r Pool) Has(labels []string) bool {
 
 // AssignedTo says whether the pool is assigned to a workspace.
 func (r Pool) AssignedTo(s Scope) bool {
-	return r.AssignedToAll || r.Names(s.Workspace) || s.Stack != "" && slices.Contains(r.Stacks, s.Stack) ||
+	return r.AssignedToAll || r.Names(s.ID) || s.Stack != "" && slices.Contains(r.Stacks, s.Stack) ||
 		s.Namespace != "" && slices.Contains(r.Namespaces, s.Namespace) || slices.Contains(r.Projects, GlobalProject) ||
 		slices.ContainsFunc(s.Projects, func(name string) bool { return slices.Contains(r.Projects, name) })
 }

@@ -212,7 +212,7 @@ func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) 
 	if known, ok, err := ledger.Get[api.StateFound](r, state); err != nil {
 		return api.Spec{}, err
 	} else if ok {
-		spec.Known, spec.Namesakes, spec.RanBefore = &known, nil, false
+		spec.Known, spec.Namesakes, spec.Withheld = &known, nil, false
 	}
 	return spec, nil
 }

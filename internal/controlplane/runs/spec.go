@@ -82,19 +82,18 @@ func roleOf(w *record.Workflow, ws record.Workspace) *api.Role {
 	return &api.Role{
 		ARN: arn, ExternalID: ws.ID,
 		Tags: map[string]string{
-			api.TagOrganization: w.Org, api.TagWorkspace: ws.W.Name,
-			api.TagWorkspaceID: ws.ID, api.TagStateKey: cmp.Or(ws.W.State.Key, ws.W.Name),
+			api.TagOrganization: w.Org, api.TagWorkspace: ws.W.Name, api.TagWorkspaceID: ws.ID,
 		},
 	}
 }
 
-// olds names the directories, apart from the workspace's own, that may have a state of its name: those of deleted
-// namesakes, the one that its name had, and its own from when its state was kept in a directory.
+// olds names the directories, apart from the one that the run uses, that may have a state for it: the workspace's own
+// from when its state was kept in a directory, and those of deleted namesakes.
 func olds(spec api.Spec) []string {
-	if spec.State.Key == "" || api.EngineOf(spec.Engine).OwnState != "" {
+	if api.EngineOf(spec.Engine).OwnState != "" {
 		return nil
 	}
-	out := []string{spec.Workspace}
+	var out []string
 	if spec.State.Directory() == "" {
 		out = append(out, spec.State.Key)
 	}

@@ -243,14 +243,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if in.Priority != nil {
 		priority = *in.Priority
 	}
-	if ws.W.State == nil { // from now on the record has the place in full
-		state := p.catalog.StateOf(ws.W)
-		ws.W.State = &state
-		c.Put(k, ws)
-	} else {
-		// The workspace must not change or be deleted during this decision.
-		c.Check(k)
-	}
+	c.Check(k) // the workspace must not change or be deleted during this decision
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
@@ -264,7 +257,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if spec.Policies, err = heldTo(ctx, c, w, ws); err != nil {
 		return nil, pool, err
 	}
-	if err := p.lookAround(ctx, c, &spec, ws, pool); err != nil {
+	if err := p.lookAround(ctx, c, who, &spec, ws, pool, trigger == nil); err != nil {
 		return nil, pool, err
 	}
 	w.Needs = spec.Needs()
@@ -318,8 +311,7 @@ func forWhom(key, pool string) string {
 
 // lookAround adds to a spec what is known at its submission apart from the workspace's settings: the files of its
 // source, and which existing states the run must not ignore.
-func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec, ws record.Workspace, pool record.Pool) error {
-	var err error
+func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, who identity.Principal, spec *api.Spec, ws record.Workspace, pool record.Pool, inPerson bool) (err error) {
 	// The sources of other pools are on their own machines.
 	if src := ws.W.Source; src.Directory != "" && p.cfg.Digest != nil && pool.BuiltIn {
 		if spec.SourceDigest, err = p.cfg.Digest(ctx, src.Directory, src.Path); err != nil {
@@ -330,36 +322,8 @@ func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, spec *api.Spec
 		return nil // nothing is known of that state
 	}
 	// What is known of the state is read when the run has started: until then it may change.
-	known, namesakes, err := catalog.Known(ctx, c, spec.Organization, ws)
-	spec.Namesakes = namesakes
-	if err != nil || known || ws.W.State.Key != "" {
-		return err
-	}
-	spec.RanBefore, err = p.ranBefore(ctx, ws.ID)
+	spec.Namesakes, spec.Withheld, err = catalog.Namesakes(ctx, c, who, ws, inPerson)
 	return err
-}
-
-// ranBefore reports whether a run ever changed the state of a workspace of the previous version, according to the
-// list of its runs. The list may lag by moments, but those runs are older than this version.
-func (p *Calls) ranBefore(ctx context.Context, wsid string) (bool, error) {
-	page := store.Page{}
-	for range 20 {
-		var err error
-		page, err = p.ledger.Query(ctx, store.Index2, store.Scan{Part: "ws/" + wsid, Limit: 200, Reverse: true, After: page.Next})
-		if err != nil {
-			return false, err
-		}
-		for _, r := range page.Records {
-			w, err := record.Decode[record.Workflow](r)
-			if err == nil && w.State == workflow.Succeeded && w.ChangesState() {
-				return true, nil
-			}
-		}
-		if page.Next == "" {
-			break
-		}
-	}
-	return false, nil
 }
 
 // lockIsLeft refuses to release the lock of a run that has not ended. For a lost run that still holds its slot the

@@ -176,9 +176,9 @@ func (p *Calls) routeOf(ctx context.Context, c *ledger.Change, w *record.Workflo
 	}
 	ws, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(w.Org, w.Workspace))
 	if err != nil || !ok {
-		return record.Route{Key: record.PoolRoute(w.PoolID), Scope: record.Scope{Workspace: w.Workspace}}, err
+		return record.Route{Key: record.PoolRoute(w.PoolID), Scope: record.Scope{ID: w.WorkspaceID, Workspace: w.Workspace}}, err
 	}
-	choice, err := catalog.ChoiceOf(ctx, c, w.Org, ws.W)
+	choice, err := catalog.ChoiceOf(ctx, c, w.Org, ws)
 	return record.Route{Key: choice.Key, Scope: choice.Scope}, err
 }
 

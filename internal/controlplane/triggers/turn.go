@@ -194,7 +194,7 @@ func (t *turn) look(ctx context.Context, c cycle, at target, ws record.Workspace
 
 // offOf says why no pool would take a run of a workspace now; "" if one would, or if a submission says more.
 func (t *turn) offOf(ctx context.Context, ws record.Workspace) (string, error) {
-	choice, err := catalog.ChoiceOf(ctx, t.view, t.org, ws.W)
+	choice, err := catalog.ChoiceOf(ctx, t.view, t.org, ws)
 	if errors.Is(err, workflow.ErrNotFound) {
 		return "", nil
 	}

@@ -35,7 +35,7 @@ func (d *Dir[E]) checkStates(r launcher.Request) error {
 	}
 	for _, dir := range append([]string{r.States.Own}, r.States.Olds...) {
 		organization, key, _ := strings.Cut(dir, "/")
-		if dir != "" && (workflow.CheckWorkspaceName(organization) != nil || workflow.CheckWorkspaceName(key) != nil) {
+		if dir != "" && (!workflow.IsPathPart(organization) || !workflow.IsPathPart(key)) {
 			return launcher.Never("%q does not name a directory for a state", dir)
 		}
 	}

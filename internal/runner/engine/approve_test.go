@@ -292,7 +292,7 @@ func TestRun_ApprovedPlanTakesTheStateOverFirst(t *testing.T) {
 		// Where the copy would not be the place, there is no such plan.
 		_, url := newHTTPState(t)
 		remote := fetched(t, job(t, name, workflow.Preview, withBackend(url+"/app")), dir)
-		remote.Spec.State, remote.Spec.TakeOver = api.State{Kind: api.StateDeclared, Key: "ws_1"}, true
+		remote.Spec.State, remote.Spec.TakeOver = api.State{Kind: api.StateSource, Key: "ws_1"}, true
 		remote.Spec.For, remote.Fetched = workflow.Update, "c"
 		h = newHost()
 		_, err = engine.Run(t.Context(), h, remote)
@@ -306,7 +306,7 @@ func TestRun_ApprovedPlanOfADeclaredBackend(t *testing.T) {
 		server, url := newHTTPState(t)
 		files := withBackend(url + "/app")
 		first := job(t, name, workflow.Preview, files)
-		first.Spec.State = api.State{Kind: api.StateDeclared, Key: "ws_1"}
+		first.Spec.State = api.State{Kind: api.StateSource, Key: "ws_1"}
 		next, h, _ := previewed(t, first, workflow.Update, files)
 		bundle := h.input
 		if server.docs["/app"] != nil {

@@ -28,11 +28,11 @@ type sight struct {
 	is    api.StateFound // which that is, without a lineage
 	doc   *document      // the state in it; nil means none
 
-	known     *api.StateFound // what the last run found
-	found     []otherState    // states elsewhere that hold something
-	others    []string        // the engine's workspaces that have a state in the place, if that of the run has none
-	differs   []string        // settings in which the backend differs from the one that the source's own init has set up
-	ranBefore bool            // a run changed the state, and nothing about it was kept
+	known    *api.StateFound // what the last run found
+	found    []otherState    // states elsewhere that hold something
+	withheld bool            // there may be one more, which is not for this run
+	others   []string        // the engine's workspaces that have a state in the place, if that of the run has none
+	differs  []string        // settings in which the backend differs from the one that the source's own init has set up
 
 	takeOver, beginAnew bool // what the user said
 	from                string
@@ -104,11 +104,12 @@ func (s sight) empty(kept bool) (verdict, error) {
 		return refuse(anew, "there is no state in %s any more, where the last run left lineage %s, serial %d", s.place, s.known.Lineage, s.known.Serial)
 	case len(s.found) > 0:
 		return refuse(either, "the workspace has no state yet in %s, but there is %s", s.place, s.all())
+	case s.withheld:
+		return refuse(anew, "the workspace has no state yet in %s, and a deleted workspace of this name in another project may have left one: "+
+			"only an admin of both projects may take it over", s.place)
 	case len(s.others) > 0:
 		return refuse("Choose one of them with state.workspace, or run it again with --begin-anew to begin without them",
 			"the engine's workspace %s has no state in %s, but others have: %s", s.is.Workspace, s.place, strings.Join(s.others, ", "))
-	case s.ranBefore:
-		return refuse(anew, "there is no state in %s, but an earlier run of the workspace has made one", s.place)
 	case len(s.differs) > 0:
 		return s.setUpElsewhere()
 	}
@@ -154,8 +155,8 @@ func (s sight) pick(kept bool) (verdict, error) {
 			return refuse(anew, "there is nothing to take over under the name %s", s.from)
 		}
 		return refuse("Say which with --take-over-from", "there is more than one state, or none of that name, to take over: %s", strings.Join(names, "; "))
-	case kept || s.ranBefore || len(s.others) > 0 || len(s.differs) > 0:
-		return refuse(anew, "there is no state in %s, and none beside the code to take over", s.place)
+	case kept || s.withheld || len(s.others) > 0 || len(s.differs) > 0:
+		return refuse(anew, "there is no state in %s, and none beside the code that this run may take over", s.place)
 	}
 	return verdict{say: fmt.Sprintf("take_over: there is nothing to take over, and no state in %s yet", s.place)}, nil
 }

@@ -16,7 +16,7 @@ import (
 func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, error) {
 	spec := t.j.Spec
 	s := sight{
-		place: t.place.String(), is: t.is, doc: t.doc, known: spec.Known, ranBefore: spec.RanBefore,
+		place: t.place.String(), is: t.is, doc: t.doc, known: spec.Known, withheld: spec.Withheld,
 		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
 	}
 	if spec.BeginAnew {
@@ -123,7 +123,7 @@ func (t *terraform) beside() ([]otherState, error) {
 	return out, nil
 }
 
-// olds lists the states in other places that the workspace's name has had, or the workspace itself.
+// olds lists the states in other places: where the workspace itself had its own, and those of deleted namesakes.
 func (t *terraform) olds(ctx context.Context) ([]otherState, error) {
 	var out []otherState
 	for _, dir := range t.j.StateOlds {
@@ -173,16 +173,11 @@ func (t *terraform) oldBuckets() []place {
 			out = append(out, p)
 		}
 	}
-	if t.place.kind == api.StateS3 && spec.Known == nil {
-		add(t.place.bucket, spec.Workspace)
-	}
 	for _, n := range spec.Namesakes {
 		switch {
 		case n.State.Kind == api.StateS3:
-			add(n.State, spec.Workspace)
-		case n.State.Kind == api.StateOwnS3:
 			add(n.State, n.ID)
-		case n.State.Kind == api.StateDeclared && n.State.Default == api.StateS3:
+		case n.State.Default == api.StateS3:
 			add(t.j.Bucket, n.ID)
 		}
 	}

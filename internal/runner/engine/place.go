@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -43,10 +42,8 @@ func (p place) String() string {
 // name no place. It is a pure function.
 func placeOf(s api.Spec, code declared, own api.State) (place, error) {
 	p := place{kind: api.StateSource}
-	name := cmp.Or(s.State.Key, s.Workspace)
 	kind := s.State.Kind
-	if kind == api.StateDeclared {
-		kind = api.StateSource
+	if kind == api.StateSource {
 		// What could not be read is left to the engine, whose word on it is looked at after init.
 		if !code.elsewhere() && !code.unsure && s.State.Default != "" {
 			kind = s.State.Default
@@ -64,10 +61,10 @@ func placeOf(s api.Spec, code declared, own api.State) (place, error) {
 			return p, notKept(code.backend)
 		}
 		return p, nil
-	case api.StateDirectory, api.StateOwnDirectory:
-		p.kind, p.key = api.StateDirectory, s.Organization+"/"+name
-	case api.StateS3, api.StateOwnS3:
-		p.kind, p.key = api.StateS3, s.Organization+"/"+name+"/"+stateName
+	case api.StateDirectory:
+		p.kind, p.key = kind, s.Organization+"/"+s.State.Key
+	case api.StateS3:
+		p.kind, p.key = kind, s.Organization+"/"+s.State.Key+"/"+stateName
 		if s.State.Bucket != "" {
 			p.bucket = s.State
 		}

@@ -98,22 +98,22 @@ func TestPulumi_PlacesTheState(t *testing.T) {
 		says     string
 	}{
 		"bucket": {
-			state:   api.State{Kind: api.StateOwnS3, Key: "ws_1", Bucket: "b", Region: "eu-west-1", KMSKeyARN: "arn:aws:kms:eu-west-1:1:key/k"},
+			state:   api.State{Kind: api.StateS3, Key: "ws_1", Bucket: "b", Region: "eu-west-1", KMSKeyARN: "arn:aws:kms:eu-west-1:1:key/k"},
 			address: "s3://b/default/ws_1?awssdk=v2&kmskeyid=arn%3Aaws%3Akms%3Aeu-west-1%3A1%3Akey%2Fk&region=eu-west-1&ssetype=aws%3Akms", backend: "s3",
 		},
 		"another service": {
-			state:   api.State{Kind: api.StateOwnS3, Key: "ws_1", Bucket: "b", Endpoint: "http://minio:9000"},
+			state:   api.State{Kind: api.StateS3, Key: "ws_1", Bucket: "b", Endpoint: "http://minio:9000"},
 			address: "s3://b/default/ws_1?awssdk=v2&endpoint=http%3A%2F%2Fminio%3A9000&region=us-east-1&s3ForcePathStyle=true", backend: "s3",
 		},
-		"declared":          {state: api.State{Kind: api.StateDeclared, Default: api.StateDirectory}, url: "gs://b", backend: "gs"},
-		"cloud":             {state: api.State{Kind: api.StateDeclared, Default: api.StateDirectory}, env: map[string]string{"PULUMI_ACCESS_TOKEN": "x"}, backend: "https"},
-		"environment":       {state: api.State{Kind: api.StateDeclared}, url: "gs://b", env: map[string]string{"PULUMI_BACKEND_URL": "azblob://c"}, backend: "azblob"},
-		"default":           {state: api.State{Kind: api.StateDeclared, Default: api.StateDirectory}, backend: "local"},
-		"elsewhere":         {state: api.State{Kind: api.StateOwnDirectory}, url: "gs://b", backend: "local", declared: "gs"},
-		"nowhere":           {state: api.State{Kind: api.StateDeclared}, says: "would be lost"},
-		"on the task alone": {state: api.State{Kind: api.StateDeclared}, url: "file://~", says: "would be lost"},
-		"another setting":   {state: api.State{Kind: api.StateDeclared, BackendConfig: map[string]any{"a": "b"}}, url: "gs://b", says: "PULUMI_BACKEND_URL"},
-		"another project":   {state: api.State{Kind: api.StateDeclared, Workspace: "acme/other/dev"}, url: "gs://b", says: "the project other"},
+		"declared":          {state: api.State{Kind: api.StateSource, Default: api.StateDirectory}, url: "gs://b", backend: "gs"},
+		"cloud":             {state: api.State{Kind: api.StateSource, Default: api.StateDirectory}, env: map[string]string{"PULUMI_ACCESS_TOKEN": "x"}, backend: "https"},
+		"environment":       {state: api.State{Kind: api.StateSource}, url: "gs://b", env: map[string]string{"PULUMI_BACKEND_URL": "azblob://c"}, backend: "azblob"},
+		"default":           {state: api.State{Kind: api.StateSource, Default: api.StateDirectory}, backend: "local"},
+		"elsewhere":         {state: api.State{Kind: api.StateDirectory}, url: "gs://b", backend: "local", declared: "gs"},
+		"nowhere":           {state: api.State{Kind: api.StateSource}, says: "would be lost"},
+		"on the task alone": {state: api.State{Kind: api.StateSource}, url: "file://~", says: "would be lost"},
+		"another setting":   {state: api.State{Kind: api.StateSource, BackendConfig: map[string]any{"a": "b"}}, url: "gs://b", says: "PULUMI_BACKEND_URL"},
+		"another project":   {state: api.State{Kind: api.StateSource, Workspace: "acme/other/dev"}, url: "gs://b", says: "the project other"},
 	} {
 		j := engine.Job{Spec: api.Spec{Organization: "default", Workspace: "app", State: tc.state}, Getenv: func(name string) string { return tc.env[name] }}
 		if j.Spec.State.Workspace == "" {

@@ -26,7 +26,7 @@ func (p *pulumi) settle(ctx context.Context) error {
 	}
 	spec := p.j.Spec
 	s := sight{
-		place: p.place.String(), is: p.is, doc: p.doc, known: spec.Known, ranBefore: spec.RanBefore,
+		place: p.place.String(), is: p.is, doc: p.doc, known: spec.Known, withheld: spec.Withheld,
 		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
 	}
 	if p.doc == nil && !spec.BeginAnew {

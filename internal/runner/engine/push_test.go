@@ -24,7 +24,7 @@ func statePlaces(t *testing.T, test func(t *testing.T, name string, files map[st
 		})
 		t.Run("source", func(t *testing.T) {
 			_, url := newHTTPState(t)
-			test(t, name, withBackend(url+"/app"), api.State{Kind: api.StateDeclared, Key: "ws_1"})
+			test(t, name, withBackend(url+"/app"), api.State{Kind: api.StateSource, Key: "ws_1"})
 		})
 	})
 }

@@ -251,7 +251,7 @@ func TestRun_StateOfADeletedNamesakeIsNotAdopted(t *testing.T) {
 		}
 		put(t, old, map[string]string{"terraform.tfstate": string(raw)})
 		j := job(t, name, workflow.Update, files)
-		j.Spec.State = api.State{Kind: api.StateOwnDirectory, Key: "ws_2"}
+		j.Spec.State = api.State{Kind: api.StateDirectory, Key: "ws_2"}
 		j.StateOlds = []string{old}
 		h := newHost()
 		_, err = engine.Run(t.Context(), h, j)
@@ -334,7 +334,7 @@ func TestRun_UsesTheBackendThatTheCodeDeclares(t *testing.T) {
 		lineage, serial := server.get(t, "/app")
 
 		j := fetched(t, job(t, name, workflow.Update, withBackend("")), dir)
-		j.Spec.State = api.State{Kind: api.StateDeclared, Default: api.StateDirectory, Key: "ws_1", BackendConfig: map[string]any{"address": url + "/app"}}
+		j.Spec.State = api.State{Kind: api.StateSource, Default: api.StateDirectory, Key: "ws_1", BackendConfig: map[string]any{"address": url + "/app"}}
 		h := newHost()
 		out, err := engine.Run(t.Context(), h, j)
 		if err != nil || out.Changes.Add != 0 {
@@ -417,7 +417,7 @@ func TestRun_TakesOverIntoARemotePlace(t *testing.T) {
 		server, url := newHTTPState(t)
 		dir := ranBefore(t, name, map[string]string{"main.tf": thing})
 		j := fetched(t, job(t, name, workflow.Update, withBackend(url+"/app")), dir)
-		j.Spec.State = api.State{Kind: api.StateDeclared, Key: "ws_1"}
+		j.Spec.State = api.State{Kind: api.StateSource, Key: "ws_1"}
 		h := newHost()
 		_, err := engine.Run(t.Context(), h, j)
 		refusedElsewhere(t, h, err, "beside the code")
@@ -502,7 +502,7 @@ func TestRun_LooksAtAndUnlocksStates(t *testing.T) {
 		ranBefore(t, name, files)
 		server.locks["/app"] = []byte(`{"ID":"0a1b","Who":"somebody"}`)
 		j := job(t, name, workflow.StateList, files)
-		j.Spec.State = api.State{Kind: api.StateDeclared, Key: "ws_1"}
+		j.Spec.State = api.State{Kind: api.StateSource, Key: "ws_1"}
 		h := newHost()
 		if _, err := engine.Run(t.Context(), h, j); err != nil || !strings.Contains(h.text(), "terraform_data.thing") {
 			t.Fatalf("list: %v\n%s", err, h.text())
@@ -524,7 +524,7 @@ func TestRun_SaysWhichCredentialsAreMissing(t *testing.T) {
 	dir := t.TempDir()
 	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", `init) echo 'Error: No valid credential sources found' >&2; exit 1 ;;`)
 	j := job(t, api.EngineTerraform, workflow.Preview, map[string]string{"main.tf": lines(`terraform {`, `  backend "s3" {}`, `}`)})
-	j.Spec.State = api.State{Kind: api.StateDeclared, Key: "ws_1"}
+	j.Spec.State = api.State{Kind: api.StateSource, Key: "ws_1"}
 	j.EnginePath = []string{dir}
 	j.Getenv = func(string) string { return "" }
 	_, err := engine.Run(t.Context(), newHost(), j)

@@ -392,7 +392,7 @@ func TestRun_S3State(t *testing.T) {
 	fakeEngine(t, filepath.Join(dir, "terraform"), "1.11.4", cases)
 	j := job(t, api.EngineTerraform, workflow.Update, nil)
 	j.EnginePath = []string{dir}
-	j.Spec.State = api.State{Kind: api.StateS3, Bucket: "states", Region: "eu-west-1", KMSKeyARN: "arn:aws:kms:eu-west-1:1:key/x"}
+	j.Spec.State = api.State{Kind: api.StateS3, Key: "app", Bucket: "states", Region: "eu-west-1", KMSKeyARN: "arn:aws:kms:eu-west-1:1:key/x"}
 	h := newHost()
 	if _, err := engine.Run(t.Context(), h, j); err != nil {
 		t.Fatalf("%v\n%s", err, h.text())

@@ -70,7 +70,7 @@ type terragrunt struct {
 func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
 	g := &terragrunt{h: h, j: j, plans: map[string]summary{}}
 	g.mode, _ = modeOf(j.Spec.Type, j.Spec.Operation)
-	if kind := j.Spec.State.Kind; kind != api.StateDeclared && kind != api.StateSource {
+	if kind := j.Spec.State.Kind; kind != api.StateSource {
 		return Outcome{}, &Failure{
 			Reason: workflow.ReasonStateNotKept, Err: workflow.ErrInvalid,
 			Detail: api.EngineOf(j.Spec.Engine).OwnState + "; set the workspace's state to kind source",

@@ -27,7 +27,7 @@ func treeJob(t *testing.T, op workflow.Operation, files map[string]string) engin
 		t.Skip("terragrunt is not on this machine")
 	}
 	j := job(t, api.EngineTerragrunt, op, files)
-	j.Spec.State, j.ReadOnlyState = api.State{Kind: api.StateDeclared}, !workflow.ChangesState(j.Spec.Type, op)
+	j.Spec.State, j.ReadOnlyState = api.State{Kind: api.StateSource}, !workflow.ChangesState(j.Spec.Type, op)
 	return j
 }
 
@@ -257,7 +257,7 @@ func TestTerragrunt_Refusals(t *testing.T) {
 	}{
 		"too old":           {func(_ *engine.Job, h *host) { h.env = []string{"VERSION=0.88.9"} }, workflow.ReasonEngineNotFound, "0.89.0 or newer"},
 		"other version":     {func(j *engine.Job, _ *host) { j.Spec.EngineVersion = "~> 1.0" }, workflow.ReasonEngineNotFound, "terragrunt ~> 1.0"},
-		"other place":       {func(j *engine.Job, _ *host) { j.Spec.State.Kind = api.StateOwnDirectory }, workflow.ReasonStateNotKept, "own remote_state"},
+		"other place":       {func(j *engine.Job, _ *host) { j.Spec.State.Kind = api.StateDirectory }, workflow.ReasonStateNotKept, "own remote_state"},
 		"plan to approve":   {func(j *engine.Job, _ *host) { j.Spec.Operation, j.Spec.For = workflow.Preview, workflow.Update }, workflow.ReasonRunnerError, "cannot run"},
 		"state operation":   {func(j *engine.Job, _ *host) { j.Spec.Operation = workflow.StatePull }, workflow.ReasonRunnerError, "cannot run"},
 		"state in the tree": {func(j *engine.Job, _ *host) { _ = os.RemoveAll(filepath.Join(j.Root, "a", "up")) }, workflow.ReasonStateNotKept, "the state of a would be lost"},
@@ -276,7 +276,7 @@ func TestTerragrunt_Refusals(t *testing.T) {
 func standInJob(t *testing.T, op workflow.Operation, apply string) (engine.Job, *host) {
 	t.Helper()
 	j := job(t, api.EngineTerragrunt, op, map[string]string{"a/up": "", "b/up": ""})
-	j.Spec.State = api.State{Kind: api.StateDeclared}
+	j.Spec.State = api.State{Kind: api.StateSource}
 	dir := t.TempDir()
 	put(t, dir, map[string]string{"terragrunt": lines("#!/bin/sh",
 		`[ "$1" = --version ] && echo "terragrunt version v${VERSION:-0.99.5}" && exit`,

@@ -171,8 +171,13 @@ func (s Statement) matches(r Request) bool {
 	for operator, keys := range s.Conditions {
 		for key, values := range keys {
 			got, there := r.Context[key]
-			// A request of one value: one is any, and all.
-			operator := strings.TrimPrefix(strings.TrimPrefix(operator, "ForAnyValue:"), "ForAllValues:")
+			if operator, all := strings.CutPrefix(operator, "ForAllValues:"); all { // of none it is fulfilled
+				if there && slices.ContainsFunc(strings.Split(got, ","), func(one string) bool { return !holds(operator, r.fill(values), one) }) {
+					return false
+				}
+				continue
+			}
+			operator := strings.TrimPrefix(operator, "ForAnyValue:") // a request of one value
 			operator, optional := strings.CutSuffix(operator, "IfExists")
 			if optional && !there {
 				continue

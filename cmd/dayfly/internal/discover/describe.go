@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // needed are the settings without which a backend does not know its place.
@@ -116,7 +117,7 @@ func unique(list []Workspace) {
 	count, used := map[string]int{}, map[string]int{}
 	for i := range list {
 		w := &list[i]
-		w.Name = strings.Trim(notInNames.ReplaceAllString(w.Name, "-"), "-_")
+		w.Name = workflow.NoID(strings.Trim(notInNames.ReplaceAllString(w.Name, "-"), "-_"))
 		count[strings.ToLower(w.Name)]++
 	}
 	for i := range list {
