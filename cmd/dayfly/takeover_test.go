@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -112,15 +113,18 @@ func (w *world) agent(outcome func(spec api.Spec) api.Result) {
 	w.t.Cleanup(func() { stop(); <-done })
 }
 
-func TestTakeover_FourHundredWorkspacesMoveOver(t *testing.T) {
+// roots are more in a long hunt than in CI.
+var roots = flag.Int("roots", 60, "how many root modules move over")
+
+func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 	w := newWorld(t)
 	tree, files := t.TempDir(), filepath.Join(t.TempDir(), "files")
-	count := estate(t, tree, 380)
+	count := estate(t, tree, *roots)
 	begun := time.Now()
 	step := func(what string) { t.Logf("%s after %s", what, time.Since(begun).Round(time.Millisecond)) }
 
 	found := w.run("workspace", "discover", tree, "--out", files, "--project", "global")
-	has(t, "discover", found.stdout+found.stderr, fmt.Sprintf("%d workspaces, 380 left out", count), "root-0-prod", `"autoplan" is not carried over`, "the backend lacks storage_account_name", "it is only called as a module", fmt.Sprintf("%d files written", count))
+	has(t, "discover", found.stdout+found.stderr, fmt.Sprintf("%d workspaces, %d left out", count, *roots), "root-0-prod", `"autoplan" is not carried over`, "the backend lacks storage_account_name", "it is only called as a module", fmt.Sprintf("%d files written", count))
 	again := w.run("workspace", "discover", tree, "--out", files, "--project", "global")
 	has(t, "discover again", again.stderr, fmt.Sprintf("0 files written, %d as they were", count))
 	if again.stdout != found.stdout {

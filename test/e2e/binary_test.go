@@ -9,15 +9,20 @@ import (
 	"github.com/dayfly-dev/dayfly/test/built"
 )
 
-// builtIn is where the product is built, if it is; TestMain removes it.
-var builtIn string
+// builtIn is where programs are built, if they are; TestMain removes it.
+var builtIn = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "dayfly-e2e-") })
 
-var product = sync.OnceValues(func() (path string, err error) {
-	if builtIn, err = os.MkdirTemp("", "dayfly-e2e-"); err != nil {
-		return "", err
-	}
-	return built.Program(context.Background(), builtIn, "cmd/dayfly")
-})
+func program(pkg string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		dir, err := builtIn()
+		if err != nil {
+			return "", err
+		}
+		return built.Program(context.Background(), dir, pkg)
+	})
+}
+
+var product, runner = program("cmd/dayfly"), program("runnerimage")
 
 // binary returns the path of the product as it ships, without the race detector.
 func binary(t *testing.T) string {
@@ -29,9 +34,20 @@ func binary(t *testing.T) string {
 	return path
 }
 
-func removeBinary() error {
-	if builtIn == "" {
-		return nil
+// runnerBinary returns the path of the program that runs jobs, as it ships.
+func runnerBinary(t *testing.T) string {
+	t.Helper()
+	path, err := runner()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return os.RemoveAll(builtIn)
+	return path
+}
+
+func removeBinaries() error {
+	dir, err := builtIn()
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }

@@ -71,7 +71,7 @@ func (l *twice) started() int {
 }
 
 // many is more in a long hunt than in CI.
-var many = flag.Int("workflows", 200, "how many workflows are run with every message and every task twice")
+var many = flag.Int("workflows", 100, "how many workflows are run with every message and every task twice")
 
 // C1, C2: each message comes twice and each task is started twice; what a workflow does is done once.
 func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {

@@ -30,15 +30,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What this binary plays when it is started with one of these.
-const (
-	runnerArg = "play-the-runner"
-	upArg     = "play-up"
-)
+// upArg is what this binary is started with to play a dayfly up.
+const upArg = "play-up"
 
 // patience is how long a test waits for what should come within a second or two: a machine that is
 // busy may take longer, and a test that hangs must end.
@@ -54,7 +50,7 @@ func TestMain(m *testing.M) {
 		os.Exit(code)
 	}
 	code = m.Run()
-	if err := removeBinary(); err != nil {
+	if err := removeBinaries(); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -66,10 +62,8 @@ func play(args []string) (played bool, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	switch {
-	case len(args) > 0 && args[0] == runnerArg:
-		return true, runner.Run(ctx, os.Getenv)
-	case len(args) == 3 && args[0] == upArg:
-		return true, playUp(ctx, args[1], args[2], os.Stdout)
+	case len(args) == 4 && args[0] == upArg:
+		return true, playUp(ctx, args[1], args[2], args[3], os.Stdout)
 	}
 	return false, nil
 }
@@ -140,14 +134,10 @@ func prepare(t *testing.T) *world {
 // config is what the world's `up` is made of.
 func (w *world) config() embedded.UpConfig {
 	w.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: w.data, Listen: "127.0.0.1:0", Now: w.clock.now, PassEvery: 24 * time.Hour, Log: log},
-		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{self, runnerArg}, ShutdownGrace: 10 * time.Second, Log: log},
+		Agent:  embedded.AgentConfig{Settings: settings(w.source), Runner: []string{runnerBinary(w.t)}, ShutdownGrace: 10 * time.Second, Log: log},
 	}
 }
 

@@ -38,7 +38,7 @@ func peakMemory(t *testing.T, pid int) int {
 }
 
 // long is more in a long hunt than in CI.
-var long = flag.Int("lines", 60_000, "how many lines a log has that is followed while the relay is away")
+var long = flag.Int("lines", 20_000, "how many lines a log has that is followed while the relay is away")
 
 // R5: a long log arrives complete and in order although the relay cannot pass it on for most of it, a
 // reader follows it meanwhile, and the runner's memory stays bounded.

@@ -81,9 +81,10 @@ func TestProviders_AreSharedByTheJobsOfAnAgent(t *testing.T) {
 			if fetched, _ := registry.Fetched(); len(fetched) > 0 {
 				t.Errorf("with a filled cache they fetched %v", fetched)
 			}
-			if left, err := os.ReadDir(filepath.Join(w.data, "private", "providers-left")); err != nil || len(left) > 0 {
-				t.Errorf("something waits: %v, %v", left, err)
-			}
+			eventually(t, "nothing waits to be taken into the cache", func() bool {
+				left, err := os.ReadDir(filepath.Join(w.data, "private", "providers-left"))
+				return err == nil && len(left) == 0
+			})
 		})
 	}
 }

@@ -43,19 +43,15 @@ func (l refusing) Launch(ctx context.Context, r launcher.Request) (launcher.Task
 	return l.watched.Launch(ctx, r)
 }
 
-// playUp is what this binary does when it is started with upArg, a data directory and a source root:
+// playUp is what this binary does when it is started with upArg, a data directory, a source root and a runner:
 // it is `up` until it is killed, and prints its address.
-func playUp(ctx context.Context, data, sources string, out io.Writer) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
+func playUp(ctx context.Context, data, sources, runner string, out io.Writer) error {
 	three := settings(sources)
 	three.Concurrency = 3
 	up, err := embedded.OpenUp(ctx, embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0"},
 		Agent: embedded.AgentConfig{
-			Settings: three, Runner: []string{self, runnerArg},
+			Settings: three, Runner: []string{runner},
 			WrapLauncher: func(l launcher.Launcher) launcher.Launcher {
 				inner, ok := l.(watched)
 				if !ok {
@@ -246,7 +242,7 @@ func TestStop_KilledAndStartedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := spawn(t, os.Environ(), self, upArg, w.data, w.source)
+	p := spawn(t, os.Environ(), self, upArg, w.data, w.source, runnerBinary(t))
 	w.uses(p)
 	const effect = `echo "$DAYFLY_WORKFLOW_ID $DAYFLY_ATTEMPT" >>"$EFFECTS"
 `
@@ -309,7 +305,7 @@ func TestStop_KilledInAnApplyLosesNoLineOfItsLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := spawn(t, os.Environ(), self, upArg, w.data, w.source)
+	p := spawn(t, os.Environ(), self, upArg, w.data, w.source, runnerBinary(t))
 	w.uses(p)
 	const lines = 777
 	w.put("one", map[string]string{"update": fmt.Sprintf(`for n in $(seq %d); do echo "line $n"; done

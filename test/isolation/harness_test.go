@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,14 +26,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 const (
 	testImage = "dayfly-test-isolation"
-	runnerArg = "play-the-runner"
 	upArg     = "play-dayfly-up"
 	// forwardedName is a variable that the dayfly of tests forwards to every engine.
 	forwardedName = "ATTACK_FORWARDED"
@@ -43,16 +40,6 @@ const (
 
 func TestMain(m *testing.M) {
 	child.CloseInherited() // as every main does
-	if len(os.Args) > 1 && os.Args[1] == runnerArg {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		err := runner.Run(ctx, os.Getenv)
-		stop()
-		if err != nil {
-			_, _ = fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	if len(os.Args) > 1 && os.Args[1] == upArg {
 		os.Exit(playUp(os.Args[2:]))
 	}
@@ -101,6 +88,7 @@ var builtImage = sync.OnceValue(func() error {
 type site struct {
 	t      *testing.T
 	data   string
+	runner string // the program that runs jobs, as it ships
 	source string // with the attack in it; beside it is the directory of engines, with the attack as one
 	said   []string
 	cl     *client.Client
@@ -141,11 +129,11 @@ func missing(t *testing.T, target string) string {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	dir := t.TempDir()
-	s := &site{t: t, data: filepath.Join(dir, "data"), source: filepath.Join(dir, "source")}
 	p, err := needed()
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := &site{t: t, data: filepath.Join(dir, "data"), runner: p.runner, source: filepath.Join(dir, "source")}
 	b, err := os.ReadFile(p.attack)
 	if err != nil {
 		t.Fatal(err)
@@ -167,11 +155,7 @@ func newSite(t *testing.T) *site {
 func engines(source string) string { return filepath.Join(filepath.Dir(source), "engines") }
 
 // upConfig is what a dayfly of tests is made of.
-func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return embedded.UpConfig{}, err
-	}
+func upConfig(target, data, source, runner string, log *slog.Logger) embedded.UpConfig {
 	s := config.Default()
 	s.DeployTarget, s.RunnerImage, s.RunnerNetwork = target, testImage, config.NetworkNone
 	s.SourceRoots = []string{filepath.Dir(source)}
@@ -185,18 +169,15 @@ func upConfig(target, data, source string, log *slog.Logger) (embedded.UpConfig,
 	s.PollingInterval, s.JobStatusLoopInterval = time.Second, time.Second
 	return embedded.UpConfig{
 		Server: embedded.ServerConfig{Data: data, Listen: "127.0.0.1:0", Log: log},
-		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{self, runnerArg}, Path: engines(source) + ":/usr/local/bin:/usr/bin:/bin", ShutdownGrace: 20 * time.Second, Log: log},
-	}, nil
+		Agent:  embedded.AgentConfig{Settings: s, Runner: []string{runner}, Path: engines(source) + ":/usr/local/bin:/usr/bin:/bin", ShutdownGrace: 20 * time.Second, Log: log},
+	}
 }
 
 // open runs a dayfly in this process until the test ends.
 func (s *site) open(target string, change ...func(*embedded.AgentConfig)) {
 	s.t.Helper()
 	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cfg, err := upConfig(target, s.data, s.source, log)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	cfg := upConfig(target, s.data, s.source, s.runner, log)
 	for _, c := range change {
 		c(&cfg.Agent)
 	}

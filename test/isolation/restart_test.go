@@ -28,7 +28,7 @@ import (
 // playUp is this binary as a dayfly that may be killed. It says where it serves, and ends when it is
 // told to, or when the test has gone.
 func playUp(args []string) int {
-	target, data, source := args[0], args[1], args[2]
+	target, data, source, runner := args[0], args[1], args[2], args[3]
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -39,12 +39,7 @@ func playUp(args []string) int {
 		cancel()
 	}()
 	net.DefaultResolver = resolver()
-	cfg, err := upConfig(target, data, source, log)
-	if err != nil {
-		log.Error("not configured", "err", err)
-		return 2
-	}
-	up, err := embedded.OpenUp(ctx, cfg)
+	up, err := embedded.OpenUp(ctx, upConfig(target, data, source, runner, log))
 	if err != nil {
 		log.Error("not opened", "err", err)
 		return 2
@@ -77,7 +72,7 @@ func (s *site) spawn(target string, open ...*os.File) *dayfly {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	d := &dayfly{cmd: exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source), log: log}
+	d := &dayfly{cmd: exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source, s.runner), log: log}
 	d.cmd.Stderr, d.cmd.ExtraFiles = log, open
 	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
 		s.t.Fatal(err)
