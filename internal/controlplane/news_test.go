@@ -131,26 +131,6 @@ func TestNews_OfProjects(t *testing.T) {
 		"root failed in-shop", "root failed in-cart", "root failed in-mail", "root failed in-none")
 }
 
-// News that was not told at once is told by a pass, and is not lost with the pool that was to tell it.
-func TestNews_OfAPoolThatIsGone(t *testing.T) {
-	w := newWorld(t, memory.New())
-	w.workspace("net")
-	w.newPool("edge")
-	w.notified("ops", func(n *api.Notification) { n.Pool = "edge" })
-	w.must(w.plane.DeletePool(w.ctx(), w.admin, "edge"))
-	w.fails("net")
-	d := w.stands(api.DeliveryFailed, 0)
-	if !strings.Contains(d.Detail, "no pool edge") {
-		t.Errorf("it says %q", d.Detail)
-	}
-	_, err := w.plane.ReplayDelivery(w.ctx(), w.admin, d.ID)
-	wantErr(t, err, workflow.ErrNotFound)
-	w.notified("ops")
-	_, err = w.plane.ReplayDelivery(w.ctx(), w.admin, d.ID)
-	w.must(err)
-	w.delivered(w.task(), api.DeliveryResult{IsDone: true})
-}
-
 // What waits for half an hour for something that is not another run is told, once for each run, and for each pool at most
 // once an hour.
 func TestNews_Stuck(t *testing.T) {

@@ -163,6 +163,24 @@ func leaveGraph(ctx context.Context, c *ledger.Change, org, name string) error {
 	return nil
 }
 
+// unscheduled refuses to delete a workspace or a project that a schedule names: its runs would go on with another one that
+// is made under the name. The change goes by the whole tree of projects.
+func unscheduled(ctx context.Context, c *ledger.Change, org, what, name string) error {
+	for s, err := range ledger.AllOf[record.Settings[api.Schedule]](ctx, c, record.Under(record.OrganizationPart(org), record.SchedulesPrefix, 100)) {
+		if err != nil {
+			return err
+		}
+		names := s.V.Workspaces
+		if what == "project" {
+			names = s.V.Projects
+		}
+		if slices.Contains(names, name) {
+			return workflow.Refuse(workflow.ErrInUse, what, "schedule %s names %s %s: have an admin of the organization take it out first", s.V.Name, what, name)
+		}
+	}
+	return nil
+}
+
 func dependText(n int) string {
 	if n == 1 {
 		return "1 workspace depends"

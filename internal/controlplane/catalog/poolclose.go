@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
@@ -28,13 +29,43 @@ func namedBy(ctx context.Context, c *ledger.Change, org, name string) (out []rec
 	return out, nil
 }
 
-// unnamed refuses if a workspace names the pool.
+// unnamed refuses if a workspace, a notification, a git host or a trust rule names the pool.
 func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool, done string) error {
-	by, err := namedBy(ctx, c, org, pool.Name)
-	if err == nil && len(by) > 0 {
-		err = workflow.Refuse(workflow.ErrInUse, "pool", "workspace %s names pool %s; change it before the pool is %s", by[0].W.Name, pool.Name, done)
+	refuse := func(what, name string) error {
+		return workflow.Refuse(workflow.ErrInUse, "pool", "%s %s names pool %s; change it before the pool is %s", what, name, pool.Name, done)
 	}
-	return err
+	by, err := namedBy(ctx, c, org, pool.Name)
+	if err != nil {
+		return err
+	}
+	if len(by) > 0 {
+		return refuse("workspace", by[0].W.Name)
+	}
+	for n, err := range ledger.AllOf[record.Settings[api.Notification]](ctx, c, record.Under(record.OrganizationPart(org), record.NotificationsPrefix, 100)) {
+		if err != nil {
+			return err
+		}
+		if n.V.Pool == pool.Name {
+			return refuse("notification", n.V.Name)
+		}
+	}
+	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
+		if err != nil {
+			return err
+		}
+		if g.V.Pool == pool.Name {
+			return refuse("git host", g.V.Name)
+		}
+	}
+	for is, err := range ledger.AllOf[record.Issuer](ctx, c, record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)) {
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(is.Rules, func(r record.Rule) bool { return r.PoolID == pool.ID }) {
+			return refuse("a trust rule of issuer", is.I.Name)
+		}
+	}
+	return nil
 }
 
 // carryAlong gives a pool's new name to the workspaces that began to name it during the rename. Work that was
@@ -66,7 +97,7 @@ func (p *Calls) carryAlong(ctx context.Context, who identity.Principal, old, nam
 	return nil
 }
 
-// unnamedAnywhere refuses if a workspace or a project names the pool.
+// unnamedAnywhere refuses if anything names the pool or has it.
 func unnamedAnywhere(ctx context.Context, c *ledger.Change, org string, pool record.Pool) error {
 	if err := unnamed(ctx, c, org, pool, "deleted"); err != nil {
 		return err

@@ -373,6 +373,9 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 		if what != "" {
 			return workflow.Refuse(workflow.ErrInUse, "project", "%s; change that before project %s is deleted", what, name)
 		}
+		if err := unscheduled(ctx, c, who.Organization, "project", name); err != nil {
+			return err
+		}
 		c.Remove(record.ProjectKey(who.Organization, name))
 		c.Remove(record.ApprovalKey(who.Organization, name))
 		identity.Audit(c, who, "project.delete", name, "done", "")

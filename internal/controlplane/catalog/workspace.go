@@ -334,6 +334,9 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err := unwaived(ctx, c, who.Organization, name); err != nil {
 			return err
 		}
+		if err := unscheduled(ctx, c, who.Organization, "workspace", name); err != nil {
+			return err
+		}
 		if err := unassign(ctx, c, who.Organization, rec.ID); err != nil {
 			return err
 		}

@@ -182,7 +182,16 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (
 				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "there is no pool %q: correct the name, or make it with dayfly pool create", text.Cut(r.Pool, 64))
 			}
 			rule.PoolID = name.ID
+			pool := record.PoolKey(org, name.ID)
+			rec, _, err := ledger.Load[record.Pool](ctx, c, pool)
+			if err != nil {
+				return nil, err
+			}
+			if rec.Closed {
+				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "pool %s is closed: it was deleted; name another one", text.Cut(r.Pool, 64))
+			}
 			c.Check(k)
+			c.Check(pool)
 		}
 		at := fmt.Sprintf("rules.%d", i)
 		if err := checkGrants(ctx, c, org, at+".grants", r.Grants); err != nil {

@@ -2,7 +2,6 @@ package triggers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -65,16 +64,10 @@ func postpone(d *record.Delivery, at time.Time) {
 	d.State, d.Next = api.DeliveryWaiting, at
 }
 
-// deliver adds a new delivery to a change, which the side of a pool is to do. One whose pool was deleted has failed.
+// deliver adds a new delivery to a change, which the side of a pool is to do.
 func deliver(ctx context.Context, c *ledger.Change, d *record.Delivery, poolName string) error {
 	d.Created, d.Since = c.Now, c.Now
 	pool, err := catalog.Named(ctx, c, d.Org, poolName)
-	if errors.Is(err, workflow.ErrNotFound) || err == nil && pool.Closed {
-		d.Pool = poolName
-		over(d, api.DeliveryFailed, fmt.Sprintf("there is no pool %s any more: name another one in %s", poolName, d.For), c.Now)
-		write(c, d)
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -135,8 +135,8 @@ var planned = []workflow.Operation{workflow.Preview, workflow.Update, workflow.R
 // names are the workspaces and projects that a thing is for.
 type names struct{ workspaces, projects []string }
 
-// named checks names of workspaces and projects, and puts them in order. Those that a thing has already may be of what
-// was deleted since.
+// named checks names of workspaces and projects, and puts them in order. Nothing that is named anew is deleted meanwhile;
+// names that a thing has already may be of what was deleted since.
 func named(ctx context.Context, c *ledger.Change, org, noun string, in, old names) (workspaces, projects []string, err error) {
 	for _, list := range []struct {
 		field, what string
@@ -159,6 +159,11 @@ func named(ctx context.Context, c *ledger.Change, org, noun string, in, old name
 			}
 			if !slices.Contains(list.before, name) && (list.what == "workspace" || name != record.GlobalProject) {
 				keys = append(keys, list.key(org, name))
+			}
+		}
+		if len(keys) > 0 {
+			if err := c.Tree(ctx, org); err != nil {
+				return nil, nil, err
 			}
 		}
 		if err := c.Load(ctx, keys...); err != nil {
