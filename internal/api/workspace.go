@@ -150,7 +150,7 @@ type GitSource struct {
 
 // State says where the engine keeps its state.
 type State struct {
-	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default."`
+	Kind      string `json:"kind,omitempty" enum:"source,directory,s3" doc:"source: the backend that the code declares; directory; s3. None: source, and where the code declares no backend, the control plane's default"`
 	Bucket    string `json:"bucket,omitempty" doc:"With s3: name of the bucket"`
 	Region    string `json:"region,omitempty" doc:"With s3: region of the bucket"`
 	Endpoint  string `json:"endpoint,omitempty" doc:"With s3: another address of the service; uses path-style names"`

@@ -340,7 +340,7 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err := unassign(ctx, c, who.Organization, rec.ID); err != nil {
 			return err
 		}
-		in, err := Projects(ctx, c, who.Organization, rec.W.Project)
+		in, err := Projects(ctx, c, who.Organization, projectOf(rec.W))
 		if err != nil {
 			return err
 		}
@@ -436,7 +436,7 @@ func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws
 
 // mayInherit says whether a run of a workspace may be told of the state of a deleted one.
 func mayInherit(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, gone record.Deleted, inPerson bool) (bool, error) {
-	own, err := Projects(ctx, c, who.Organization, ws.W.Project)
+	own, err := Projects(ctx, c, who.Organization, projectOf(ws.W))
 	if err != nil || own[0].ID == gone.ProjectID {
 		return err == nil, err
 	}
