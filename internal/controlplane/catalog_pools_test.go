@@ -188,7 +188,7 @@ func TestPool_AssignmentEndsWithItsWorkspace(t *testing.T) {
 		w.madeProject("web", "global")
 		w.workspace("net", inProject("shop"))
 		w.workspace("db", inProject("shop"))
-		no, both := false, []string{"net", "db"}
+		both := []string{"net", "db"}
 		for _, name := range []string{"blue", "green"} {
 			_, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: &name, AssignedWorkspaces: &both})
 			w.must(err)
@@ -231,8 +231,6 @@ func TestPool_AssignmentEndsWithItsWorkspace(t *testing.T) {
 		_, err := w.plane.AssignPool(w.ctx(), w.admin, "blue", api.AssignmentChange{Add: api.Assignments{Workspaces: []string{"net"}}})
 		w.must(err)
 		w.must(put("blue"))
-		_, err = w.plane.UpdatePool(w.ctx(), w.admin, "green", api.PoolSettings{AssignedToAll: &no})
-		w.must(err)
 		// It goes with the workspace into another project.
 		moved := net
 		moved.Project, moved.Pool = "shop", "blue"

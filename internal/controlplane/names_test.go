@@ -204,7 +204,8 @@ func (w *world) gitHostBy(pool string) {
 	w.t.Helper()
 	in := settings(api.HostGitHub, operator(annaID, "anna"))
 	in.Pool = pool
-	must1(func() (api.GitHost, error) { out, _, err := w.plane.PutGitHost(w.ctx(), w.admin, in); return out, err }())(w)
+	_, _, err := w.plane.PutGitHost(w.ctx(), w.admin, in)
+	w.must(err)
 }
 
 // ruleOf makes an issuer of which a rule gives the pool of that name, now.

@@ -178,19 +178,12 @@ func knowsNamed(ctx context.Context, c *ledger.Change, org string, r *record.Poo
 			named = append(named, record.ProjectKey(org, name))
 		}
 	}
-	if len(named) == 0 {
-		return nil
-	}
-	if err := c.Tree(ctx, org); err != nil {
+	k, missing, err := c.Missing(ctx, org, named...)
+	if err != nil {
 		return err
 	}
-	if err := c.Load(ctx, named...); err != nil {
-		return err
-	}
-	for _, k := range named {
-		if what, name, _ := strings.Cut(k.Sort, "/"); c.Version(k) == store.Absent {
-			return invalid("assigned_"+what+"s", "there is no %s %q: make it first, or correct the name", what, name)
-		}
+	if what, name, _ := strings.Cut(k.Sort, "/"); missing {
+		return invalid("assigned_"+what+"s", "there is no %s %q: make it first, or correct the name", what, name)
 	}
 	r.Assigned = slices.Clone(r.Assigned)
 	for i, one := range r.Assigned {

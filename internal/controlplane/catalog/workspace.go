@@ -37,7 +37,7 @@ func Workspace(ctx context.Context, c *ledger.Change, org, name string) (record.
 func (p *Calls) view(r record.Workspace, version int64) api.Workspace {
 	w := r.W
 	w.ID, w.Version = r.ID, version
-	if w.State != nil { // none is what was refused
+	if w.State != nil { // the record of a change that was refused has none
 		state := showState(*w.State)
 		w.State = &state
 	}
@@ -398,8 +398,8 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 
 // How many deleted workspaces of the same name are looked through, and how many of them a run is told about.
 const (
-	mostGone      = 20
-	mostNamesakes = 3
+	maxGone      = 20
+	maxNamesakes = 3
 )
 
 // Namesakes says, while nothing is known of a workspace's state, which deleted workspaces had its name, the most recent
@@ -412,7 +412,7 @@ func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws
 		return nil, false, err
 	}
 	prefix := record.DeletedPrefix(ws.W.Name)
-	page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: record.After(prefix), To: prefix, Reverse: true, Limit: mostGone})
+	page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(org), From: record.After(prefix), To: prefix, Reverse: true, Limit: maxGone})
 	if err != nil {
 		return nil, false, err
 	}
@@ -427,7 +427,7 @@ func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws
 			return nil, false, err
 		case !may:
 			withheld = true
-		case len(told) < mostNamesakes:
+		case len(told) < maxNamesakes:
 			told = append(told, api.Namesake{ID: gone.ID, State: gone.State})
 		}
 	}

@@ -247,22 +247,12 @@ func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants m
 			keys = append(keys, record.ProjectKey(org, project))
 		}
 	}
-	if len(keys) == 0 {
-		return nil
+	k, missing, err := c.Missing(ctx, org, keys...)
+	if err == nil && missing {
+		name := strings.TrimPrefix(k.Sort, record.ProjectKey(org, "").Sort)
+		err = invalid(at+"."+name, "there is no project %q: correct the name, or make it with dayfly project create", name)
 	}
-	if err := c.Tree(ctx, org); err != nil {
-		return err
-	}
-	if err := c.Load(ctx, keys...); err != nil {
-		return err
-	}
-	for _, k := range keys {
-		if c.Version(k) == store.Absent {
-			name := strings.TrimPrefix(k.Sort, record.ProjectKey(org, "").Sort)
-			return invalid(at+"."+name, "there is no project %q: correct the name, or make it with dayfly project create", name)
-		}
-	}
-	return nil
+	return err
 }
 
 // GrantIn says what gives a role in a project, or "". It is for a change that goes by the whole tree of projects.

@@ -287,6 +287,27 @@ func (c *Change) Tree(ctx context.Context, org string) error {
 	return nil
 }
 
+// Missing reads workspaces and projects that something begins to name, and returns the key of the first that does not
+// exist; missing says whether there is one. Nothing of them is deleted before the commit: who deletes one goes by the
+// tree, as this change does from then on.
+func (c *Change) Missing(ctx context.Context, org string, keys ...store.Key) (k store.Key, missing bool, err error) {
+	if len(keys) == 0 {
+		return k, false, nil
+	}
+	if err := c.Tree(ctx, org); err != nil {
+		return k, false, err
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return k, false, err
+	}
+	for _, k := range keys {
+		if c.Version(k) == store.Absent {
+			return k, true, nil
+		}
+	}
+	return k, false, nil
+}
+
 // Once makes the change one that an Idempotency-Key stands for: result is what it makes. Where the same request was
 // served under that key before, it returns what was made then. Without a key it does nothing.
 func (c *Change) Once(ctx context.Context, org, who, key, request, result string) (before string, err error) {

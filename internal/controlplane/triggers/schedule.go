@@ -161,18 +161,12 @@ func named(ctx context.Context, c *ledger.Change, org, noun string, in, old name
 				keys = append(keys, list.key(org, name))
 			}
 		}
-		if len(keys) > 0 {
-			if err := c.Tree(ctx, org); err != nil {
-				return nil, nil, err
-			}
-		}
-		if err := c.Load(ctx, keys...); err != nil {
+		k, missing, err := c.Missing(ctx, org, keys...)
+		if err != nil {
 			return nil, nil, err
 		}
-		for _, k := range keys {
-			if c.Version(k) == store.Absent {
-				return nil, nil, invalid(list.field, "there is no %s %s: make it first, or correct the name", list.what, strings.TrimPrefix(k.Sort, list.what+"/"))
-			}
+		if missing {
+			return nil, nil, invalid(list.field, "there is no %s %s: make it first, or correct the name", list.what, strings.TrimPrefix(k.Sort, list.what+"/"))
 		}
 	}
 	return in.workspaces, in.projects, nil
