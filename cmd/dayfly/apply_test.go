@@ -72,11 +72,12 @@ host: github
 token_ref: file:github-token
 pool: trusted
 members:
-  - {id: 583231, name: anna, grants: {live: operator}}
+  - {id: 583231, principal: anna, grants: {live: operator}}
 `
 
 func TestApply_MakesThingsThatNameEachOtherAndThenNothing(t *testing.T) {
 	w := newWorld(t)
+	w.ok("principal", "create", "anna")
 	file := w.put(everyKind)
 	names := []string{"workspace network", "project live", "pool trusted", "project production", "organization", "issuer ci", "schedule nightly", "notification on-call", "git_host github"}
 	apply := func(code int, args ...string) string {
@@ -254,13 +255,14 @@ func byChance(r *rand.Rand) []any {
 		}},
 		gitHost{"git_host", api.GitHost{
 			Name: "lab", Description: pick(r, hard...), Kind: api.HostGitLab, URL: pick(r, "", "https://git.example.com/"), TokenRef: "file:git", Pool: pick(r, "", "trusted"),
-			Members: []api.Member{{ID: 8, Name: "bob", Role: pick(r, "viewer", "operator"), Grants: map[string]string{"live": "operator"}}}, IsDisabled: r.IntN(2) == 0,
+			Members: []api.Member{{ID: 8, Principal: "bob", Role: pick(r, "viewer", "operator"), Grants: map[string]string{"live": "operator"}}}, IsDisabled: r.IntN(2) == 0,
 		}},
 	}
 }
 
 func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 	w := newWorld(t)
+	w.ok("principal", "create", "bob")
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test of many settings, the same each time
 	show := [][]string{{"workspace", "get", "one"}, {"pool", "get", "trusted"}, {"project", "get", "live"}, {"project", "get", "global"}, {"organization", "get"}, {"issuer", "get", "ci"}, {"notification", "get", "on-call"}, {"schedule", "get", "nightly"}, {"git-host", "get", "lab"}}
 	for range 6 {

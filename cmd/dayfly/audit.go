@@ -46,7 +46,7 @@ func moment(flag, in string, now time.Time) (at time.Time, err error) {
 
 // auditFilter are the flags that narrow the trail.
 type auditFilter struct {
-	Actor   string `help:"Only what this token asked for."`
+	Actor   string `help:"Only what this principal asked for: its name or its id."`
 	Action  string `help:"Only this action; with * at its end all actions that begin so, such as 'token.*'."`
 	Target  string `help:"Only what was asked for this name or id."`
 	Outcome string `help:"Only what was done, or what was refused: done or refused."`

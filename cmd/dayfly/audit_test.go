@@ -49,8 +49,8 @@ func TestAudit_ListsWhatAFilterLeaves(t *testing.T) {
 	}
 	w.env["DAYFLY_API_TOKEN"] = w.admin
 	for args, want := range map[string]int{
-		"": 5, "--actor op": 2, "--action token.create": 2, "--action token.*": 2, "--action tok": 0, "--action *": 5, "--target prod": 1, "--outcome refused": 2,
-		"--since 1h": 5, "--until 1h": 0, "--since 2001-01-01T00:00:00Z": 5, "--since 2101-01-01T00:00:00Z": 0, "-n 2": 2, "--outcome done --action pool.* --target prod": 1,
+		"": 7, "--actor op": 2, "--action token.create": 2, "--action token.*": 2, "--action tok": 0, "--action principal.create": 2, "--action *": 7, "--target prod": 1, "--outcome refused": 2,
+		"--since 1h": 7, "--until 1h": 0, "--since 2001-01-01T00:00:00Z": 7, "--since 2101-01-01T00:00:00Z": 0, "-n 2": 2, "--outcome done --action pool.* --target prod": 1,
 	} {
 		got := value[[]api.AuditEvent](w, append([]string{"audit"}, strings.Fields(args)...)...)
 		if len(got) != want {

@@ -83,13 +83,14 @@ type grammar struct {
 	Notification notificationCommands `cmd:"" group:"admin" help:"Say who is told what happens to runs."`
 	Delivery     deliveryCommands     `cmd:"" group:"admin" help:"List what was sent for notifications, and send again what failed."`
 
-	Repair  repairCommands `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
-	Audit   auditCommands  `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`
-	Token   tokenCommands  `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
-	Login   loginCommand   `cmd:"" group:"admin" help:"Log in to a control plane, and make it the one that commands talk to."`
-	Logout  logoutCommand  `cmd:"" group:"admin" help:"Forget the token for a control plane."`
-	Whoami  whoamiCommand  `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
-	Version versionCommand `cmd:"" group:"admin" help:"Print the version."`
+	Repair    repairCommands    `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
+	Audit     auditCommands     `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`
+	Principal principalCommands `cmd:"" group:"admin" help:"Create and list the people and programs that tokens are given to."`
+	Token     tokenCommands     `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
+	Login     loginCommand      `cmd:"" group:"admin" help:"Log in to a control plane, and make it the one that commands talk to."`
+	Logout    logoutCommand     `cmd:"" group:"admin" help:"Forget the token for a control plane."`
+	Whoami    whoamiCommand     `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
+	Version   versionCommand    `cmd:"" group:"admin" help:"Print the version."`
 
 	Schema     schemaCommand     `cmd:"" group:"admin" help:"Print the JSON Schema of a settings file or of a workspace file, for editors."`
 	Completion completionCommand `cmd:"" group:"admin" help:"Print the script that completes commands, flags, ids and names in bash, zsh or fish."`

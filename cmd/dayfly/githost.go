@@ -66,7 +66,7 @@ func (c *gitHostShow) Run(a *app, cl *client.Client) error {
 	line("pool", g.Pool)
 	line("state", activeOr(g.IsDisabled))
 	for _, m := range g.Members {
-		line("member", fmt.Sprintf("%d is %s as %s", m.ID, m.Name, api.Roles(m.Role, m.Grants)))
+		line("member", fmt.Sprintf("%d is %s as %s", m.ID, m.Principal, api.Roles(m.Role, m.Grants)))
 	}
 	return a.print("%s", strings.TrimSuffix(b.String(), "\n"))
 }

@@ -90,7 +90,7 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 			for command, before := range map[string]string{ // what must be so, or not, before it
 				"project create": "project delete payments --yes", "pool create": "pool delete build --yes",
 				"service-principal create": "sp delete deployer --yes", "workspace delete": "workflow cancel " + id,
-				"pool unassign": "pool assign build --project payments",
+				"pool unassign": "pool assign build --project payments", "git-host apply": "principal create bob",
 			} {
 				if strings.HasPrefix(line, "dayfly "+command) {
 					w.ok(strings.Fields(before)...)
@@ -117,7 +117,7 @@ func (w *world) seed() (id, token string) {
 		"workspace.yaml":    "name: storage\nengine: command\ncommands: {update: 'true'}\n",
 		"issuer.yaml":       "name: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
 		"schedule.yaml":     "name: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
-		"git-host.yaml":     "name: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, name: bob, role: operator}]\n",
+		"git-host.yaml":     "name: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, principal: bob, role: operator}]\n",
 		"policy-group.yaml": "name: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
 		"waiver.yaml":       "name: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
 		"on-call.yaml":      "name: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
@@ -149,6 +149,7 @@ commands: {preview: 'true', update: 'true', destroy: 'true'}
 	}
 	w.ok("sp", "create", "deployer", "--role", "viewer")
 	w.in(w.t.Context(), "value", "secret", "set", "database")
-	made := value[api.TokenValue](w, "token", "create", "ci")
+	w.ok("principal", "create", "ada")
+	made := value[api.TokenValue](w, "token", "create", "old")
 	return value[api.Workflow](w, "run", "network").ID, made.Token.ID
 }

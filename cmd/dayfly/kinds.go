@@ -524,10 +524,7 @@ func asWaiver(w api.Waiver) api.Waiver {
 	return w
 }
 
-func asGitHost(g api.GitHost) api.GitHost {
-	g.Generation, g.CreatedAt, g.Version = 0, nil, 0
-	return g
-}
+func asGitHost(g api.GitHost) api.GitHost { return g.Asked() }
 
 // shown prints a thing: as a document that dayfly apply takes where YAML is wanted, else as done does.
 func (a *app) shown(kind string, settings, v any, format string, args ...any) error {

@@ -189,7 +189,7 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 			line("applied", "after the merge, if all planned changes are equal then")
 		}
 		if r.NotBySubmitter {
-			line("not by", strings.Join(r.Submitters, ", "))
+			line("not by", strings.Join(r.Submitters.Names(), ", "))
 		}
 		line("until", term.Time(r.ExpiresAt))
 	}

@@ -17,10 +17,11 @@ type tokenCommands struct {
 }
 
 type tokenCreate struct {
-	Name    string        `arg:"" help:"What the token is for."`
-	Role    string        `enum:"viewer,operator,admin," default:"" help:"What it may do in the whole organization: viewer, operator or admin; default viewer, or with --grant nothing."`
-	Grant   []string      `sep:"none" placeholder:"PROJECT=ROLE" help:"What it may do in a project and in all below it. May be repeated."`
-	Expires time.Duration `help:"Its lifetime, such as 24h; default: until it is revoked."`
+	Name      string        `arg:"" help:"Its name. Without --principal also that of the principal that is made with it."`
+	Principal string        `placeholder:"NAME" help:"For whom it is: a principal that there is, or ISSUER/SUBJECT of an issuer. Default: a new principal."`
+	Role      string        `enum:"viewer,operator,admin," default:"" help:"What it may do in the whole organization: viewer, operator or admin; default viewer, or with --grant nothing."`
+	Grant     []string      `sep:"none" placeholder:"PROJECT=ROLE" help:"What it may do in a project and in all below it. May be repeated."`
+	Expires   time.Duration `help:"Its lifetime, such as 24h; default: until it is revoked."`
 }
 
 // Run makes the token.
@@ -35,11 +36,11 @@ func (c *tokenCreate) Run(a *app, cl *client.Client) error {
 	if err != nil {
 		return usage(err)
 	}
-	t, err := cl.CreateToken(a.ctx, api.NewToken{Name: c.Name, Role: c.Role, Grants: grants, ExpiresSeconds: int64(c.Expires / time.Second)})
+	t, err := cl.CreateToken(a.ctx, api.NewToken{Name: c.Name, Principal: c.Principal, Role: c.Role, Grants: grants, ExpiresSeconds: int64(c.Expires / time.Second)})
 	if err != nil {
 		return err
 	}
-	return a.token(t, t.Value, "token %s (%s, %s) is shown only once: store it", t.Token.ID, t.Token.Name, api.Roles(t.Token.Role, t.Token.Grants))
+	return a.token(t, t.Value, "token %s (%s of %s, %s) is shown only once: store it", t.Token.ID, t.Token.Name, t.Token.Principal.Name, api.Roles(t.Token.Role, t.Token.Grants))
 }
 
 // grantsOf reads roles in projects, written PROJECT=ROLE.
@@ -72,7 +73,7 @@ type tokenList struct{}
 // Run prints the list.
 func (c *tokenList) Run(a *app, cl *client.Client) error {
 	return list(a, cl.Tokens, "no tokens",
-		[]string{"TOKEN", "NAME", "ROLE", "STATE", "CREATED", "EXPIRES"}, func(k api.Token) []string {
+		[]string{"TOKEN", "NAME", "PRINCIPAL", "ROLE", "STATE", "CREATED", "EXPIRES"}, func(k api.Token) []string {
 			state, expires := "valid", "-"
 			if k.ExpiresAt != nil {
 				expires = term.Time(*k.ExpiresAt)
@@ -83,7 +84,7 @@ func (c *tokenList) Run(a *app, cl *client.Client) error {
 			if k.Revoked {
 				state = "revoked"
 			}
-			return []string{k.ID, dash(k.Name), dash(api.Roles(k.Role, k.Grants)), state, term.Time(k.CreatedAt), expires}
+			return []string{k.ID, dash(k.Name), dash(k.Principal.Name), dash(api.Roles(k.Role, k.Grants)), state, term.Time(k.CreatedAt), expires}
 		})
 }
 

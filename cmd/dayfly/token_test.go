@@ -20,7 +20,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 	if strings.Contains(list, value) {
 		t.Error("the list shows the value")
 	}
-	has(t, "grants", w.run("token", "create", "team", "--grant", "global=viewer").stderr, "(team, global=viewer)")
+	has(t, "grants", w.run("token", "create", "team", "--grant", "global=viewer").stderr, "(team of team, global=viewer)")
 	has(t, "list", w.ok("token", "list"), "team", "global=viewer")
 	if got := w.run("token", "create", "team", "--grant", "no-such=viewer"); got.code != exitRefused || !strings.Contains(got.stderr, "there is no project") {
 		t.Errorf("an unknown project: %+v", got)

@@ -23,6 +23,7 @@ func (c *whoamiCommand) Run(a *app, cl *client.Client) error {
 	var b strings.Builder
 	line := lines(&b, a.style(), "", 14)
 	line("name", who.Name)
+	line("principal", who.PrincipalID)
 	line("kind", cmp.Or(who.Kind, who.Audience))
 	line("issuer", who.Issuer)
 	if p := who.Pipeline; p != nil {

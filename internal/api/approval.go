@@ -97,7 +97,7 @@ type Review struct {
 	Why            []string           `json:"why,omitempty" doc:"Which requirements want an approval, in words; none where the plan needs none" example:"project payments: it destroys 2 resources"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty" doc:"Whether the submitters may not approve"`
 	AfterMerge     bool               `json:"after_merge,omitempty" doc:"Whether the plan is of a pull request and applied only after its merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal"`
-	Submitters     []string           `json:"submitters,omitempty" doc:"Who counts as submitter"`
+	Submitters     PrincipalRefs      `json:"submitters,omitempty" doc:"Who counts as submitter"`
 	Needed         int                `json:"needed" doc:"How many approvals it needs, of different people" example:"1"`
 	NeededWhy      string             `json:"needed_why,omitempty" doc:"Why it needs more than one, as a clause" example:"the authors of the commits since the last apply are not known here"`
 	Votes          []Vote             `json:"votes,omitempty" doc:"What was said, the oldest first"`
@@ -109,7 +109,8 @@ type Review struct {
 
 // Vote is one approval or the rejection.
 type Vote struct {
-	By      string    `json:"by" doc:"Who said it; rule where the requirements' rules let the plan pass" example:"ada"`
+	By      string    `json:"by" doc:"Name of who said it; rule where the requirements' rules let the plan pass" example:"ada"`
+	ByID    string    `json:"by_id,omitempty" doc:"Id of the principal who said it" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	At      time.Time `json:"at" doc:"When"`
 	Reject  bool      `json:"reject,omitempty" doc:"Whether it is the rejection"`
 	Comment string    `json:"comment,omitempty" doc:"What they said about it"`

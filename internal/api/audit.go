@@ -13,7 +13,8 @@ import (
 type AuditEvent struct {
 	ID      string    `json:"id,omitempty" doc:"Where it lies in the trail; ids sort by time" example:"00001771150000000000/4Jv0aZ2b"`
 	At      time.Time `json:"at" doc:"When it happened"`
-	Actor   string    `json:"actor" doc:"Name of the token that asked" example:"ci"`
+	Actor   string    `json:"actor" doc:"Name of the principal that asked" example:"ann"`
+	ActorID string    `json:"actor_id,omitempty" doc:"Its id" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	Action  string    `json:"action" doc:"What was asked for, such as workflow.submit" example:"workflow.submit"`
 	Target  string    `json:"target" doc:"What it was asked for: a name or an id" example:"network"`
 	Outcome string    `json:"outcome" enum:"done,refused" doc:"Whether it was done or refused"`
@@ -28,7 +29,7 @@ const (
 
 // AuditFilter narrows the audit trail. The zero value asks for the newest of all.
 type AuditFilter struct {
-	Actor   string
+	Actor   string // the name of a principal, or its id
 	Action  string // ends with '*': all that begin so
 	Target  string
 	Outcome string
@@ -47,7 +48,7 @@ func (f AuditFilter) All() bool { return f.Actor+f.Action+f.Target+f.Outcome == 
 func (f AuditFilter) Has(e AuditEvent) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
 	begin, prefix := strings.CutSuffix(f.Action, "*")
-	return is(f.Actor, e.Actor) && is(f.Target, e.Target) && is(f.Outcome, e.Outcome) && (prefix && strings.HasPrefix(e.Action, begin) || is(f.Action, e.Action))
+	return (is(f.Actor, e.Actor) || f.Actor == e.ActorID) && is(f.Target, e.Target) && is(f.Outcome, e.Outcome) && (prefix && strings.HasPrefix(e.Action, begin) || is(f.Action, e.Action))
 }
 
 // Seal closes a part of the audit trail: nothing in it or before it can be changed without another digest.
@@ -101,7 +102,7 @@ func (s Seal) Sum(organization string, entries []AuditEvent) string {
 	put("dayfly audit 1", organization, strconv.FormatInt(s.Number, 10), s.Previous, s.After, s.To, strconv.Itoa(s.Count), moment(s.At))
 	for _, e := range entries {
 		for _, field := range [][2]string{
-			{"id", e.ID}, {"at", moment(e.At)}, {"actor", e.Actor}, {"action", e.Action}, {"target", e.Target}, {"outcome", e.Outcome}, {"detail", e.Detail},
+			{"id", e.ID}, {"at", moment(e.At)}, {"actor", e.Actor}, {"actor_id", e.ActorID}, {"action", e.Action}, {"target", e.Target}, {"outcome", e.Outcome}, {"detail", e.Detail},
 		} {
 			if field[1] != "" {
 				put(field[0], field[1])

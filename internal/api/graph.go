@@ -58,7 +58,8 @@ type Tree struct {
 	Message         string             `json:"message,omitempty" doc:"What it is for"`
 	State           string             `json:"state" enum:"running,succeeded,failed,cancelled" doc:"Where it stands" example:"running"`
 	CancelRequested bool               `json:"cancel_requested,omitempty" doc:"Whether it was cancelled"`
-	SubmittedBy     string             `json:"submitted_by" doc:"Who asked for it" example:"anna"`
+	SubmittedBy     string             `json:"submitted_by" doc:"Name of the principal that asked for it" example:"anna"`
+	SubmittedByID   string             `json:"submitted_by_id,omitempty" doc:"Its id" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When"`
 	EndedAt         *time.Time         `json:"ended_at,omitempty" doc:"When its last run had ended"`
 	Size            int                `json:"size" doc:"How many workspaces it has" example:"3"`

@@ -121,16 +121,54 @@ type Running struct {
 
 // NewToken asks for a user token.
 type NewToken struct {
-	Name           string            `json:"name" minLength:"1" maxLength:"64" doc:"Name of the token, which the audit shows" example:"ci"`
+	Name           string            `json:"name" minLength:"1" maxLength:"64" doc:"Name of the token: letters, digits and . _ @ + -. Without principal it is also the name of the principal that is made with it" example:"ci"`
+	Principal      string            `json:"principal,omitempty" maxLength:"320" doc:"For whom the token is: the name of a principal, or ISSUER/SUBJECT of an issuer. Without it a new principal is made, whose name must not be taken" example:"admin"`
 	Role           string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"What its holder may do in the whole organization; each role may do what those before it may. Required without grants" example:"operator"`
 	Grants         map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, by the names of the projects; at most 50"`
 	ExpiresSeconds int64             `json:"expires_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"Lifetime in seconds; 0 means until revoked" example:"2592000"`
+}
+
+// FirstAdmin is the name of the principal that an organization begins with.
+const FirstAdmin = "admin"
+
+// PrincipalRef names a principal. Its id says who it is; its name is only shown.
+type PrincipalRef struct {
+	ID   string `json:"id" doc:"Id of the principal, which never changes" example:"prn_01k1xz4m2p7q9r3s5t8v"`
+	Name string `json:"name" doc:"Its name" example:"ann"`
+}
+
+// PrincipalRefs are several principals.
+type PrincipalRefs []PrincipalRef
+
+// Has says whether the principal with an id is one of them.
+func (ps PrincipalRefs) Has(id string) bool {
+	return slices.ContainsFunc(ps, func(p PrincipalRef) bool { return p.ID == id })
+}
+
+// Names are their names, in their order.
+func (ps PrincipalRefs) Names() (names []string) {
+	for _, p := range ps {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Principal is somebody, or a program, to whom tokens can be given. Its name is never given to another.
+type Principal struct {
+	PrincipalRef
+	CreatedAt time.Time `json:"created_at" doc:"When it was made"`
+}
+
+// NewPrincipal asks for a principal.
+type NewPrincipal struct {
+	Name string `json:"name" minLength:"1" maxLength:"64" doc:"1 to 64 letters, digits and . _ @ + -" example:"ann"`
 }
 
 // Token is a user token without its value.
 type Token struct {
 	ID        string            `json:"id" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 	Name      string            `json:"name" doc:"Name of the token" example:"ci"`
+	Principal PrincipalRef      `json:"principal" doc:"For whom it speaks"`
 	Role      string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"What its holder may do in the whole organization; none where it has roles in projects only" example:"operator"`
 	Grants    map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them"`
 	CreatedAt time.Time         `json:"created_at" doc:"When it was made"`
@@ -162,7 +200,8 @@ func (t TokenValue) LogValue() slog.Value { return slog.StringValue("token " + t
 // Identity is who a token speaks for.
 type Identity struct {
 	Organization string            `json:"organization" doc:"Organization of the token" example:"default"`
-	Name         string            `json:"name" doc:"Name of the token" example:"ci"`
+	Name         string            `json:"name" doc:"Name of the principal that the token speaks for; of a pool's token, that of the token" example:"ann"`
+	PrincipalID  string            `json:"principal_id" doc:"Id of the principal, or of the pool" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	Audience     string            `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
 	Role         string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization, of a user token" example:"operator"`
 	Grants       map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, of a user token"`
@@ -237,7 +276,8 @@ type Workflow struct {
 	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
 	Trigger         *Trigger           `json:"trigger,omitempty" doc:"What submitted it in place of a person; none where a person did"`
 	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview that was asked for to approve it"`
-	SubmittedBy     string             `json:"submitted_by" doc:"Name of the token that submitted it" example:"ci"`
+	SubmittedBy     string             `json:"submitted_by" doc:"Name of the principal that submitted it" example:"ann"`
+	SubmittedByID   string             `json:"submitted_by_id,omitempty" doc:"Its id" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`
 	ClaimedAt       *time.Time         `json:"claimed_at,omitempty" doc:"When its latest attempt was claimed"`
 	StartedAt       *time.Time         `json:"started_at,omitempty" doc:"When its latest attempt started"`
@@ -306,7 +346,7 @@ type Event struct {
 	Kind    string    `json:"kind" doc:"Such as submitted, claimed, queued, launched, started, result" example:"submitted"`
 	Attempt int       `json:"attempt,omitempty" doc:"Number of the attempt that it is about"`
 	Task    string    `json:"task,omitempty" doc:"The launcher's reference to the task"`
-	Actor   string    `json:"actor,omitempty" doc:"Who did it: name of a token, or of an instance" example:"ci"`
+	Actor   string    `json:"actor,omitempty" doc:"Who did it: name of a principal, or of an instance" example:"ann"`
 	Text    string    `json:"text" doc:"What happened, in a sentence" example:"submitted by ci"`
 }
 

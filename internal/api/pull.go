@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // The kinds of git hosts.
 const (
@@ -29,12 +32,23 @@ type GitHost struct {
 	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
+// Asked is what of it somebody asks for: the rest is filled in by the control plane.
+func (g GitHost) Asked() GitHost {
+	g.Generation, g.CreatedAt, g.Version = 0, nil, 0
+	g.Members = slices.Clone(g.Members)
+	for i := range g.Members {
+		g.Members[i].PrincipalID = ""
+	}
+	return g
+}
+
 // Member says who somebody at a git host is here. A host gives names to others once they are given up, and ids never.
 type Member struct {
-	ID     int64             `json:"id" minimum:"1" doc:"Number of the user at the host, which never changes" example:"583231"`
-	Name   string            `json:"name" minLength:"1" maxLength:"100" doc:"Name here, as their own tokens have it: for the audit trail, and so that nobody approves what they submitted" example:"anna"`
-	Role   string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization" example:"operator"`
-	Grants map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
+	ID          int64             `json:"id" minimum:"1" doc:"Number of the user at the host, which never changes" example:"583231"`
+	Principal   string            `json:"principal" minLength:"1" maxLength:"320" doc:"Who it is here, so that nobody approves what they submitted: the name of a principal, or ISSUER/SUBJECT of an issuer" example:"anna"`
+	PrincipalID string            `json:"principal_id,omitempty" doc:"Id of that principal; not taken" example:"prn_01k1xz4m2p7q9r3s5t8v"`
+	Role        string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization" example:"operator"`
+	Grants      map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
 }
 
 // WebhookSecret is what a webhook at a git host is made with. It is shown once.

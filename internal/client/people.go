@@ -339,6 +339,16 @@ func (c *Client) Runners(ctx context.Context, pool string) (api.Page[api.Runner]
 	return get[api.Page[api.Runner]](ctx, c, "list runners of pool "+pool, nil, "v1", "pools", pool, "runners")
 }
 
+// CreatePrincipal makes a principal, to whom tokens can be given.
+func (c *Client) CreatePrincipal(ctx context.Context, in api.NewPrincipal) (api.Principal, error) {
+	return ask[api.Principal](ctx, c, once, call{what: "create principal " + in.Name, method: http.MethodPost, path: []string{"v1", "principals"}, in: in})
+}
+
+// Principals lists the principals that were made at the control plane.
+func (c *Client) Principals(ctx context.Context, cursor string, limit int) (api.Page[api.Principal], error) {
+	return get[api.Page[api.Principal]](ctx, c, "list principals", listing(cursor, limit), "v1", "principals")
+}
+
 // CreateToken makes a user token and returns its value.
 func (c *Client) CreateToken(ctx context.Context, in api.NewToken) (api.TokenValue, error) {
 	return ask[api.TokenValue](ctx, c, once, call{what: "create token " + in.Name, method: http.MethodPost, path: []string{"v1", "tokens"}, in: in})

@@ -170,7 +170,13 @@ func (s *site) workspace(name string, change ...func(*api.Workspace)) {
 // as signs in somebody else, with a role in the organization, or with roles in projects.
 func (s *site) as(name, role string, grants map[string]string) {
 	s.t.Helper()
-	made, err := s.plane.CreateToken(s.t.Context(), s.admin, api.NewToken{Name: name, Role: role, Grants: grants})
+	s.speaks(api.NewToken{Name: name, Role: role, Grants: grants})
+}
+
+// speaks signs in whoever a new token speaks for.
+func (s *site) speaks(in api.NewToken) {
+	s.t.Helper()
+	made, err := s.plane.CreateToken(s.t.Context(), s.admin, in)
 	s.must(err)
 	s.cookie = nil // or the session that was there would end
 	s.signIn(made.Value)

@@ -178,9 +178,9 @@ func approval(v *view, w api.Workflow) homeRow {
 		switch {
 		case !v.has(api.RoleOperator):
 			says = append(says, "an operator can approve it")
-		case slices.ContainsFunc(r.Votes, func(vote api.Vote) bool { return vote.By == v.who.Name }):
+		case slices.ContainsFunc(r.Votes, func(vote api.Vote) bool { return vote.ByID == v.who.ID }):
 			says = append(says, "you have approved it")
-		case r.NotBySubmitter && slices.Contains(r.Submitters, v.who.Name):
+		case r.NotBySubmitter && r.Submitters.Has(v.who.ID):
 			says = append(says, "somebody else must approve it: you submitted it or changed its workspace")
 		}
 	}

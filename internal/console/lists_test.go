@@ -225,7 +225,9 @@ func TestPages_ForeignTextIsNoMarkup(t *testing.T) {
 	})
 	_, err := s.plane.UpdatePool(t.Context(), s.admin, "default", api.PoolSettings{Description: new(bad)})
 	s.must(err)
-	s.as(bad, api.RoleAdmin, nil)
+	_, _, err = s.plane.PutIssuer(t.Context(), s.admin, api.Issuer{Name: "idp", URL: "https://idp.example.com", Rules: []api.TrustRule{{Claims: map[string]string{"sub": "ann"}, Becomes: api.KindUser, Role: api.RoleViewer}}})
+	s.must(err)
+	s.speaks(api.NewToken{Name: "ann", Principal: "idp/" + bad, Role: api.RoleAdmin})
 	for i := range 2 {
 		w, err := s.plane.Submit(t.Context(), s.admin, "", api.Submit{Workspace: "net", Operation: workflow.Update, Message: bad})
 		s.must(err)

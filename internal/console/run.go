@@ -110,7 +110,7 @@ func (c *Console) readRun(r *http.Request, v *view) (d runData, err error) {
 
 // runDataOf is what the answer of why alone says of a run.
 func runDataOf(why api.Why, v *view) runData {
-	d := runData{w: why.Workflow, events: why.Timeline, say: say(why, v.who.Name), acts: actsOf(why.Workflow, v.who.Name)}
+	d := runData{w: why.Workflow, events: why.Timeline, say: say(why, v.who.ID), acts: actsOf(why.Workflow, v.who.ID)}
 	d.picture = draw(phasesOf(d.w, d.events, v.now))
 	if result := d.w.Result; result != nil && result.Changes != nil {
 		d.plan = treeOf(d.w.ID, *result.Changes, result.Truncated)
@@ -118,12 +118,12 @@ func runDataOf(why api.Why, v *view) runData {
 	return d
 }
 
-// actsOf is what can be done about a run in its state, by somebody called me. It is a pure function.
+// actsOf is what can be done about a run in its state, by the principal with the id me. It is a pure function.
 func actsOf(w api.Workflow, me string) (out []act) {
 	if r := w.Review; r != nil && (r.Status == api.ReviewWaiting || r.Status == api.ReviewMerge) {
-		voted := slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return v.By == me })
+		voted := slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return v.ByID == me })
 		plan := [2]string{"sha256", r.SHA256}
-		if r.Status == api.ReviewWaiting && !voted && !(r.NotBySubmitter && slices.Contains(r.Submitters, me)) {
+		if r.Status == api.ReviewWaiting && !voted && !(r.NotBySubmitter && r.Submitters.Has(me)) {
 			does := fmt.Sprintf("This approves exactly this plan, sha256 %s. A new run (%s) applies it in pool %s at once.", short(r.SHA256), r.For, w.Pool)
 			switch {
 			case r.AfterMerge:

@@ -251,8 +251,8 @@ func hostile(text string) (api.Why, []api.Artifact) {
 		Reason:  workflow.ReasonStepFailed, Detail: text, Message: text, SubmittedBy: text, Instance: text, Task: text, Attempt: 1,
 		SubmittedAt: at, ClaimedAt: &at, StartedAt: &at, EndedAt: &at, Pool: "default",
 		Steps: []api.Step{{Seq: 1, Name: "plan" + text, Status: workflow.StepFailed, StartedAt: at, Seconds: 1, ExitCode: &code, Text: "failed " + text}},
-		Review: &api.Review{Status: api.ReviewWaiting, For: workflow.Update, SHA256: planSum, Why: []string{text}, NotBySubmitter: true, Submitters: []string{text}, Needed: 2,
-			ExpiresAt: at, Votes: []api.Vote{{By: text, At: at, Comment: "said " + text}}},
+		Review: &api.Review{Status: api.ReviewWaiting, For: workflow.Update, SHA256: planSum, Why: []string{text}, NotBySubmitter: true, Submitters: api.PrincipalRefs{{ID: text, Name: text}}, Needed: 2,
+			ExpiresAt: at, Votes: []api.Vote{{By: text, ByID: text, At: at, Comment: "said " + text}}},
 		Result: &api.Result{
 			Lock: &api.Lock{ID: text, Who: text, Operation: text}, State: &api.StateFound{Backend: text, Lineage: "l" + text, Workspace: "w" + text},
 			Plan: &api.PlanMade{SHA256: planSum, Source: "s" + text},

@@ -191,8 +191,8 @@ func (s *saying) reviewed(r *api.Review, me string) {
 		s.mark = mark{"warn", "◇", "waits for approval"}
 		who := "Anyone with the operator role"
 		if r.NotBySubmitter {
-			who += " but " + strings.Join(r.Submitters, " and ")
-			if slices.Contains(r.Submitters, me) {
+			who += " but " + strings.Join(r.Submitters.Names(), " and ")
+			if r.Submitters.Has(me) {
 				who += " (you are among the submitters)"
 			}
 		}

@@ -73,7 +73,7 @@ func TestSay_WhereARunStandsAndWhatIsNext(t *testing.T) {
 		"waits for approval": {run(workflow.Succeeded, review(func(*api.Review) {})),
 			"Waits for approval. It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role can approve it. The plan expires [14:00]. An approval is required by project pay: it destroys 1 resource."},
 		"not by me": {run(workflow.Succeeded, review(func(r *api.Review) {
-			r.NotBySubmitter, r.Submitters, r.Needed, r.Why = true, []string{"me", "ann"}, 2, nil
+			r.NotBySubmitter, r.Submitters, r.Needed, r.Why = true, api.PrincipalRefs{{ID: "prn_me", Name: "me"}, {ID: "prn_ann", Name: "ann"}}, 2, nil
 		})), "Waits for approval. It would destroy 1 resource, replace 1 and add 2. Anyone with the operator role but me and ann (you are among the submitters) can approve it. It needs 2 approvals of different people and has 0. The plan expires [14:00]."},
 		"after the merge": {run(workflow.Succeeded, review(func(r *api.Review) {
 			r.AfterMerge, r.Needed, r.NeededWhy, r.Why = true, 2, "the authors are not known", nil
@@ -87,13 +87,13 @@ func TestSay_WhereARunStandsAndWhatIsNext(t *testing.T) {
 		"rejected": {run(workflow.Succeeded, review(func(r *api.Review) { r.Status = api.ReviewRejected })),
 			"Succeeded. It would destroy 1 resource, replace 1 and add 2. It ran for 1m00s and ended [12:03]. The plan is rejected: a new preview makes a new one."},
 	} {
-		if diff := cmp.Diff(one.want, console.Sentences(one.why, "me")); diff != "" {
+		if diff := cmp.Diff(one.want, console.Sentences(one.why, "prn_me")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 	lost := console.Sentences(run(workflow.Failed, func(w *api.Why) {
 		w.Workflow.Reason, w.Workflow.SlotHeld = workflow.ReasonRunnerLost, true
-	}), "me")
+	}), "prn_me")
 	if !strings.Contains(lost, "may be half changed") || !strings.Contains(lost, "is still held, because nothing proves that the task has ended; it is free at the latest [13:00]") {
 		t.Errorf("a lost run says %s", lost)
 	}

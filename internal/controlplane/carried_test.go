@@ -24,11 +24,11 @@ func valued(values, commit string) func(*api.Result) {
 // triggers submits a run for a pull request or a push, for which the submitters answer.
 func (w *world) triggers(kind string, op workflow.Operation, strangers bool, submitters ...string) api.Workflow {
 	w.t.Helper()
-	by := runs.Triggered{Trigger: record.Trigger{Kind: kind, Name: "forge", Repository: "Example/Infra", Commit: strings.Repeat("2", 40)}, Submitters: submitters, Strangers: strangers}
+	by := runs.Triggered{Trigger: record.Trigger{Kind: kind, Name: "forge", Repository: "Example/Infra", Commit: strings.Repeat("2", 40)}, Submitters: w.refs(submitters...), Strangers: strangers}
 	if kind == api.TriggerPullRequest {
 		by.Number, by.Repository, by.Commit = 17, "example/infra", strings.Repeat("1", 40)
 	}
-	wf, err := w.plane.SubmitFor(w.ctx(), controlplane.Principal{Organization: "default", Name: "pipeline", Audience: w.admin.Audience}, "", api.Submit{Workspace: "net", Operation: op}, by)
+	wf, err := w.plane.SubmitFor(w.ctx(), controlplane.Principal{Organization: "default", ID: "prn_pipeline", Name: "pipeline", Audience: w.admin.Audience}, "", api.Submit{Workspace: "net", Operation: op}, by)
 	w.must(err)
 	return wf
 }
@@ -248,7 +248,7 @@ func TestCarried_FromPipelineToPipeline(t *testing.T) {
 	pull, err := w.plane.Submit(w.ctx(), pipeline(head, "7", false), "", api.Submit{Workspace: "net", Operation: workflow.Preview, Commit: head, Number: 17})
 	w.must(err)
 	w.plans(one, valued(valuesSum, head))
-	if r := w.reviewOf(pull.ID, api.ReviewWaiting); r.Needed != 2 || !slices.Contains(r.Submitters, "forge.example/7") || !strings.HasPrefix(r.NeededWhy, "somebody who opened the pull request") {
+	if r := w.reviewOf(pull.ID, api.ReviewWaiting); r.Needed != 2 || !slices.Contains(r.Submitters.Names(), "forge.example/7") || !strings.HasPrefix(r.NeededWhy, "somebody who opened the pull request") {
 		t.Fatalf("%+v", r)
 	}
 	w.approves(bob, pull.ID)
@@ -258,7 +258,7 @@ func TestCarried_FromPipelineToPipeline(t *testing.T) {
 	w.must(err)
 	w.plans(one, valued(valuesSum, merged))
 	r := w.reviewOf(push.ID, api.ReviewApproved)
-	if r.CarriedFrom != pull.ID || len(r.Votes) != 2 || r.Needed != 2 || !slices.Contains(r.Submitters, "forge.example/8") {
+	if r.CarriedFrom != pull.ID || len(r.Votes) != 2 || r.Needed != 2 || !slices.Contains(r.Submitters.Names(), "forge.example/8") {
 		t.Errorf("%+v", r)
 	}
 	if next := w.show(r.Applies); next.Trigger == nil || next.Trigger.Kind != api.TriggerPush || next.Operation != workflow.Update {
@@ -275,7 +275,7 @@ func TestCarried_ARetryKeepsItsStrangers(t *testing.T) {
 	again, err := w.plane.Retry(w.ctx(), w.person("bob"), "", first.ID, api.WithReason{})
 	w.must(err)
 	w.plans(one, valued(valuesSum, "c1"))
-	if r := w.reviewOf(again.ID, api.ReviewWaiting); r.Needed != 2 || !strings.HasPrefix(r.NeededWhy, "somebody who opened") || !slices.Contains(r.Submitters, "ada") {
+	if r := w.reviewOf(again.ID, api.ReviewWaiting); r.Needed != 2 || !strings.HasPrefix(r.NeededWhy, "somebody who opened") || !slices.Contains(r.Submitters.Names(), "ada") {
 		t.Errorf("%+v", r)
 	}
 }

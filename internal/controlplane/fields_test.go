@@ -47,6 +47,13 @@ var sinceV0 = map[string]string{
 
 	"session": "a record of its own: left alone; an older function has no pages, and takes no session for a token",
 
+	"secret.principal.id":   "an older function ends such a token and writes nothing else of it",
+	"secret.principal.name": "as its id",
+	"wf.by_id":              "an older function knows no principals: a plan of a run that it moved may be approved by whoever submitted it",
+	"workspace.by_id":       "as a run's by_id",
+	"audit.actor_id":        "an entry is written once",
+	"principal":             "a record of its own: left alone",
+
 	"secret.kind": "written again only when the token is revoked, which stands",
 	"secret.source": "as its kind. An older function does not ask whether what gave the token is still there: the token then lives for the rest " +
 		"of its hours",
@@ -225,7 +232,7 @@ func recordFields() []string {
 		"limit": record.Limit{}, "cut": record.Cut{}, "listed": record.Listed{}, "places": record.Places{}, "org": record.Organization{}, "purged": record.Purged{}, "pool": record.Pool{}, "name": record.Name{}, "workspace": record.Workspace{}, "secret": record.Token{},
 		"runner": record.Runner{}, "pass": record.Pass{}, "clock": record.Clock{}, "heard": record.Heard{}, "wake": record.Wake{}, "wake-target": record.WakeTarget{}, "hold": record.Hold{}, "cursor": record.Cursor{}, "sole": record.Sole{}, "idem": record.Idempotency{}, "logend": record.LogEnd{},
 		"spec": api.Spec{}, "step": api.Step{}, "line": api.LogLine{}, "result": api.Result{}, "found": api.StateFound{}, "gone": record.Deleted{}, "review": record.Review{}, "graph": record.Graph{}, "produced": record.Produced{}, "given": record.Given{}, "applied": record.Applied{}, "event": api.Event{}, "audit": api.AuditEvent{},
-		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{}, "session": record.Session{},
+		"seal": api.Seal{}, "sealed": record.Sealed{}, "forwarded": record.Forwarded{}, "session": record.Session{}, "principal": record.Principal{},
 		"news": record.News{}, "delivery": record.Delivery{}, "deliveries": record.Deliveries{}, "stuck": record.Stuck{}, "notification": record.Settings[api.Notification]{},
 		"policy-group": record.Settings[api.PolicyGroup]{}, "waiver": record.Settings[api.Waiver]{}, "policies": record.Policies{}, "held-to": record.HeldTo{},
 		"git-host": record.Settings[api.GitHost]{}, "pull": record.Pull{},

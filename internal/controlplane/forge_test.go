@@ -49,7 +49,7 @@ func settings(kind string, members ...api.Member) api.GitHost {
 }
 
 func operator(id int64, name string) api.Member {
-	return api.Member{ID: id, Name: name, Role: api.RoleOperator}
+	return api.Member{ID: id, Principal: name, Role: api.RoleOperator}
 }
 
 // forge registers a git host at which a colleague has opened a pull request.
@@ -57,6 +57,11 @@ func (w *world) forge(kind string, members ...api.Member) *forge {
 	w.t.Helper()
 	if len(members) == 0 {
 		members = []api.Member{operator(annaID, "anna"), operator(bobID, "bob")}
+	}
+	for _, m := range members {
+		if !strings.Contains(m.Principal, "/") { // of an issuer
+			w.principal(m.Principal)
+		}
 	}
 	_, _, err := w.plane.PutGitHost(w.ctx(), w.admin, settings(kind, members...))
 	w.must(err)
@@ -79,7 +84,11 @@ func (f *forge) disable(off bool) {
 // pulls is a world with a pull request at GitHub, of which a workspace is concerned.
 func pulls(t *testing.T, st store.Store, approval *api.Approval, members ...api.Member) *forge {
 	t.Helper()
-	w := newWorld(t, st)
+	return pullsOf(newWorld(t, st), approval, members...)
+}
+
+func pullsOf(w *world, approval *api.Approval, members ...api.Member) *forge {
+	w.t.Helper()
 	w.reviewed(approval)
 	return w.forge(api.HostGitHub, members...)
 }

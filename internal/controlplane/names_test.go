@@ -47,7 +47,7 @@ func TestNames_WhatIsMadeAnewUnderANameGetsNothingOfTheFormer(t *testing.T) {
 		}, "pool edge is assigned to it", nil, nil},
 		"a schedule of the project": {"project", func(w *world) { w.schedule(func(s *api.Schedule) { s.Projects = []string{shop} }) }, "schedule hourly names project shop", nil, nil},
 		"a member of a git host": {"project", func(w *world) {
-			w.forge(api.HostGitHub, api.Member{ID: 9, Name: "carl", Grants: admin})
+			w.forge(api.HostGitHub, api.Member{ID: 9, Principal: "carl", Grants: admin})
 		}, "member carl of git host forge has the role admin in it", nil, nil},
 		"a notification": {"project", func(w *world) { w.notified("ops", func(n *api.Notification) { n.Projects = []string{shop} }) }, stays, func(w *world) any {
 			return must1(w.plane.Notification(w.ctx(), w.admin, "ops"))(w).Projects
@@ -202,7 +202,7 @@ func must1[T any](v T, err error) func(w *world) T {
 
 func (w *world) gitHostBy(pool string) {
 	w.t.Helper()
-	in := settings(api.HostGitHub, operator(annaID, "anna"))
+	in := settings(api.HostGitHub, operator(annaID, w.principal("anna").Name))
 	in.Pool = pool
 	_, _, err := w.plane.PutGitHost(w.ctx(), w.admin, in)
 	w.must(err)

@@ -219,7 +219,7 @@ func TestPullRequest_ARunIsOfItsCommitWithoutTheRoleUntilItsPlanIsApproved(t *te
 			t.Errorf("a pull request's run is told of %+v and %+v", spec.Modules, spec.Source.Git)
 		}
 		review := w.reviewOf(preview.ID, api.ReviewWaiting)
-		if !slices.Contains(review.Submitters, "github.com/1001") || !slices.Contains(review.Submitters, who.Name) {
+		if !slices.Contains(review.Submitters.Names(), "github.com/1001") || !slices.Contains(review.Submitters.Names(), who.Name) {
 			t.Errorf("its submitters are %v", review.Submitters)
 		}
 		_, err = w.plane.Approve(w.ctx(), who, made.ID, seen)
@@ -287,7 +287,7 @@ func TestPullRequest_ARetryStaysOne(t *testing.T) {
 			t.Errorf("the retry is told %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
 		}
 		w.plans(one)
-		if r := w.reviewOf(again.ID, api.ReviewWaiting); !slices.Contains(r.Submitters, "github.com/1001") {
+		if r := w.reviewOf(again.ID, api.ReviewWaiting); !slices.Contains(r.Submitters.Names(), "github.com/1001") {
 			t.Errorf("the submitters of the retry are %v", r.Submitters)
 		}
 	}

@@ -73,6 +73,9 @@ type Config struct {
 // Principal is the user or pool that a token is of.
 type Principal = identity.Principal
 
+// DataDirectory is the actor of what the owner of a data directory does without a token.
+const DataDirectory = identity.DataDirectory
+
 // Waker wakes the poller of a pool.
 type Waker = ledger.Waker
 

@@ -122,7 +122,7 @@ func TestPull_AForkWaitsForTheReleaseOfThatCommit(t *testing.T) {
 			f.plans(one)
 			f.works()
 			f.answers(planned)
-			if r := f.reviewOf(wf.ID, api.ReviewWaiting); !slices.Contains(r.Submitters, "anna") {
+			if r := f.reviewOf(wf.ID, api.ReviewWaiting); !slices.Contains(r.Submitters.Names(), "anna") {
 				t.Errorf("who has released it is not a submitter: %v", r.Submitters)
 			}
 			f.pushes(newerSum)
@@ -146,8 +146,8 @@ func TestPull_AReleaseIsOnlyForWhatItsMemberMayRun(t *testing.T) {
 	w.must(err)
 	w.reviewed(required())
 	w.repository("other", "https://forge.example/example/infra", func(ws *api.Workspace) { ws.Project, ws.Source.Git.Path = "mine", "other" })
-	carl := api.Member{ID: 9, Name: "carl", Grants: map[string]string{"mine": api.RoleOperator}}
-	f := w.forge(api.HostGitHub, operator(annaID, "anna"), carl, api.Member{ID: 10, Name: "vic", Role: api.RoleViewer})
+	carl := api.Member{ID: 9, Principal: "carl", Grants: map[string]string{"mine": api.RoleOperator}}
+	f := w.forge(api.HostGitHub, operator(annaID, "anna"), carl, api.Member{ID: 10, Principal: "vic", Role: api.RoleViewer})
 	f.facts.IsFork, f.facts.Author = true, api.Person{ID: eveID}
 	f.event("pull_request-fork")
 	f.says(10, "dayfly preview "+headSum)
@@ -204,7 +204,7 @@ func TestPull_AForgedCommentIsNotObeyed(t *testing.T) {
 }
 
 func TestPull_CommandsAreForMembersWithARole(t *testing.T) {
-	members := []api.Member{operator(annaID, "anna"), {ID: 10, Name: "vic", Role: api.RoleViewer}, {ID: 11, Name: "otto", Grants: map[string]string{"mine": api.RoleOperator}}}
+	members := []api.Member{operator(annaID, "anna"), {ID: 10, Principal: "vic", Role: api.RoleViewer}, {ID: 11, Principal: "otto", Grants: map[string]string{"mine": api.RoleOperator}}}
 	w := newWorld(t, memory.New())
 	_, err := w.plane.CreateProject(w.ctx(), w.admin, "", api.ProjectSettings{Name: new("mine")})
 	w.must(err)
@@ -561,7 +561,7 @@ func TestProject_StaysWhileAMemberOfAGitHostHasARoleInIt(t *testing.T) {
 	w := newWorld(t, memory.New())
 	_, err := w.plane.CreateProject(w.ctx(), w.admin, "", api.ProjectSettings{Name: new("mine")})
 	w.must(err)
-	_, _, err = w.plane.PutGitHost(w.ctx(), w.admin, settings(api.HostGitHub, api.Member{ID: 9, Name: "carl", Grants: map[string]string{"mine": api.RoleOperator}}))
+	_, _, err = w.plane.PutGitHost(w.ctx(), w.admin, settings(api.HostGitHub, api.Member{ID: 9, Principal: w.principal("carl").Name, Grants: map[string]string{"mine": api.RoleOperator}}))
 	w.must(err)
 	err = w.plane.DeleteProject(w.ctx(), w.admin, "mine")
 	if wantErr(t, err, workflow.ErrInUse); err == nil || !strings.Contains(err.Error(), "forge") {

@@ -24,11 +24,38 @@ var (
 // person makes an operator.
 func (w *world) person(name string) controlplane.Principal {
 	w.t.Helper()
-	tok, err := w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: name, Role: api.RoleOperator})
+	return w.another(api.NewToken{Name: name, Principal: w.principal(name).Name, Role: api.RoleOperator})
+}
+
+// another is who a new token speaks for.
+func (w *world) another(in api.NewToken) controlplane.Principal {
+	w.t.Helper()
+	tok, err := w.plane.CreateToken(w.ctx(), w.admin, in)
 	w.must(err)
 	who, err := w.plane.Authenticate(w.ctx(), tok.Value)
 	w.must(err)
 	return who
+}
+
+// principal is the principal with a name, which is made unless there is one.
+func (w *world) principal(name string) api.PrincipalRef {
+	w.t.Helper()
+	made, err := w.plane.CreatePrincipal(w.ctx(), w.admin, api.NewPrincipal{Name: name})
+	if errors.Is(err, workflow.ErrExists) {
+		all, err := w.plane.Principals(w.ctx(), w.admin, "", 200)
+		w.must(err)
+		return all.Items[slices.IndexFunc(all.Items, func(p api.Principal) bool { return p.Name == name })].PrincipalRef
+	}
+	w.must(err)
+	return made.PrincipalRef
+}
+
+// refs are the principals with some names.
+func (w *world) refs(names ...string) (out api.PrincipalRefs) {
+	for _, name := range names {
+		out = append(out, w.principal(name))
+	}
+	return out
 }
 
 // guarded applies a workspace of terraform that requires approvals, or does not.

@@ -30,7 +30,7 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 		pool := fmt.Sprintf("pool-%d", i)
 		_, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: &pool})
 		w.must(err)
-		_, err = w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: "t", Role: api.RoleViewer})
+		_, err = w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: pool, Role: api.RoleViewer})
 		w.must(err)
 	}
 	_, err := w.plane.Cancel(w.ctx(), w.admin, id, api.WithReason{}) // a second line of its timeline

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -99,24 +97,6 @@ func TestSubmit_SameKeySameWorkflow(t *testing.T) {
 		}
 		in.Operation = workflow.Destroy
 		_, err = w.plane.Submit(w.ctx(), w.admin, "key-1", in)
-		wantErr(t, err, workflow.ErrKeyReused)
-	})
-}
-
-func TestSubmit_AKeyOfThePreviousVersionIsKnownAgain(t *testing.T) {
-	everyStore(t, func(t *testing.T, w *world) {
-		w.workspace("net")
-		first := w.submit("net", workflow.Update)
-		w.commit("old key", store.Put(record.Encode(record.IdempotencyKey("default", w.admin.Name, "old"),
-			record.Idempotency{Request: record.Hash(`submit "net" "deployment" "update" 7 "why" ""`), Result: first.ID}), store.Absent))
-		in := api.Submit{Workspace: "net", Operation: workflow.Update, Priority: new(7), Message: "why"}
-		again, err := w.plane.Submit(w.ctx(), w.admin, "old", in)
-		w.must(err)
-		if again.ID != first.ID {
-			t.Errorf("got %s, want %s again", again.ID, first.ID)
-		}
-		in.MaxRuntime = "10m"
-		_, err = w.plane.Submit(w.ctx(), w.admin, "old", in)
 		wantErr(t, err, workflow.ErrKeyReused)
 	})
 }

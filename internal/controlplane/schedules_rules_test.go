@@ -32,7 +32,7 @@ func TestSchedule_AnUpdateUnderApprovalsWaits(t *testing.T) {
 	w.must(err)
 	review, err := record.Decode[record.Review](got[0])
 	w.must(err)
-	if !slices.Contains(review.Submitters, "admin") || !slices.Contains(review.Submitters, "schedule/hourly") {
+	if !slices.Contains(review.Submitters.Names(), "admin") || !slices.Contains(review.Submitters.Names(), "schedule/hourly") {
 		t.Errorf("submitters are %v", review.Submitters)
 	}
 }

@@ -258,8 +258,8 @@ func (s *Server) ensureAdminToken(ctx context.Context) error {
 		}
 	}
 	// Whoever owns the data directory is the administrator.
-	owner := controlplane.Principal{Organization: organization, Name: "data-directory", Audience: "user", Role: api.RoleAdmin}
-	made, err := s.plane.CreateToken(ctx, owner, api.NewToken{Name: "admin", Role: api.RoleAdmin})
+	owner := controlplane.Principal{Organization: organization, ID: controlplane.DataDirectory, Name: controlplane.DataDirectory, Audience: "user", Role: api.RoleAdmin}
+	made, err := s.plane.CreateToken(ctx, owner, api.NewToken{Name: api.FirstAdmin, Principal: api.FirstAdmin, Role: api.RoleAdmin})
 	if err != nil {
 		return fmt.Errorf("make an admin token: %w", err)
 	}

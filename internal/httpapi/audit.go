@@ -14,7 +14,7 @@ func (s *server) auditRoutes() {
 	s.add(route{id: "list-audit-events", method: http.MethodGet, path: "/v1/audit", summary: "List changes and refusals, the newest first", tag: tag, audience: people, role: api.RoleAdmin},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
-			Actor   string    `query:"actor" maxLength:"64" doc:"Only what this token asked for" example:"ci"`
+			Actor   string    `query:"actor" maxLength:"320" doc:"Only what this principal asked for, by its name or its id" example:"ann"`
 			Action  string    `query:"action" maxLength:"64" doc:"Only this action; with * at its end all actions that begin so" example:"token.*"`
 			Target  string    `query:"target" maxLength:"200" doc:"Only what was asked for this name or id" example:"network"`
 			Outcome string    `query:"outcome" enum:"done,refused" doc:"Only what was done, or what was refused"`

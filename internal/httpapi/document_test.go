@@ -188,7 +188,7 @@ func TestDocument_ExamplesAreTaken(t *testing.T) {
 		case "user":
 			enough := false
 			for _, role := range []string{"viewer", "operator", "admin"} {
-				token, err := w.client(t, w.admin).CreateToken(t.Context(), api.NewToken{Name: role, Role: role})
+				token, err := w.client(t, w.admin).CreateToken(t.Context(), api.NewToken{Name: role, Principal: api.FirstAdmin, Role: role})
 				if err != nil {
 					t.Fatal(err)
 				}

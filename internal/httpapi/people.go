@@ -169,6 +169,8 @@ func (s *server) poolRoutes() {
 
 func (s *server) tokenRoutes() {
 	const tag = "tokens"
+	s.add(route{id: "create-principal", method: http.MethodPost, path: "/v1/principals", summary: "Make a principal, to whom tokens can be given", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreatePrincipal))
+	s.add(route{id: "list-principals", method: http.MethodGet, path: "/v1/principals", summary: "List the principals that were made here", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Principals))
 	s.add(route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreateToken))
 	s.add(route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Tokens))
 	s.add(route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
@@ -181,7 +183,7 @@ func (s *server) tokenRoutes() {
 	s.add(route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
 		known(func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			out := api.Identity{
-				Organization: who.Organization, Name: who.Name, Audience: who.Audience, Role: who.Role, Grants: who.Grants, Pool: who.Pool,
+				Organization: who.Organization, Name: who.Name, PrincipalID: who.ID, Audience: who.Audience, Role: who.Role, Grants: who.Grants, Pool: who.Pool,
 				Kind: who.Kind, Issuer: who.Issuer, TokenID: who.TokenID, Pipeline: who.Pipeline.View(),
 			}
 			if !who.Expires.IsZero() {

@@ -198,8 +198,8 @@ func TestRates_FailedSignInsAreBoundByAddress(t *testing.T) {
 	if n := guess(home, 1000); n != 0 {
 		t.Errorf("then %d more", n)
 	}
-	for _, from := range []string{"198.51.100.8:4000", home} {
-		if status, _ := w.whoami(t, from, w.tokenNamed(t, "new")); status != http.StatusOK {
+	for name, from := range map[string]string{"far": "198.51.100.8:4000", "near": home} {
+		if status, _ := w.whoami(t, from, w.tokenNamed(t, name)); status != http.StatusOK {
 			t.Errorf("a token that is not known yet, from %s: %d, want 200", from, status)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -225,7 +226,10 @@ func (w *team) about(o operation) request {
 // tokenOf makes a token of somebody. One without any role is what is left when its project is gone.
 func (w *team) tokenOf(t *testing.T, h holder) string {
 	t.Helper()
-	in := api.NewToken{Name: "somebody"}
+	if _, err := w.client(t, w.admin).CreatePrincipal(t.Context(), api.NewPrincipal{Name: "somebody"}); err != nil && !errors.Is(err, workflow.ErrExists) {
+		t.Fatal(err)
+	}
+	in := api.NewToken{Name: "somebody", Principal: "somebody"}
 	switch h.where {
 	case "nowhere":
 		return w.stored(t, nil)
@@ -247,7 +251,7 @@ func (w *team) stored(t *testing.T, fields map[string]any) string {
 	value := "dfu_" + strings.Repeat("n", 43)
 	sum := sha256.Sum256([]byte(value))
 	hash := hex.EncodeToString(sum[:])
-	rec := map[string]any{"id": "tok_none", "org": "default", "aud": "user", "name": "somebody", "hash": hash}
+	rec := map[string]any{"id": "tok_none", "org": "default", "aud": "user", "name": "somebody", "hash": hash, "principal": api.PrincipalRef{ID: "prn_none", Name: "somebody"}}
 	maps.Copy(rec, fields)
 	w.keep(t, store.Key{Part: "token/" + hash, Sort: "token"}, rec)
 	return value

@@ -227,7 +227,7 @@ func CheckPoolName(name string) error {
 
 // idPrefixes begin the ids of records.
 var idPrefixes = []string{
-	"dlv_", "gh_", "iss_", "ntf_", "pgr_", "pool_", "prj_", "sch_", "sec_", "ses_", "sp_", "tok_", "tree_", "wf_", "ws_", "wvr_",
+	"dlv_", "gh_", "iss_", "ntf_", "pgr_", "pool_", "prj_", "prn_", "sch_", "sec_", "ses_", "sp_", "tok_", "tree_", "wf_", "ws_", "wvr_",
 }
 
 // CheckNoID refuses a name that begins as an id does, so that nobody is given what belongs to the id.

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	kept "github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -45,14 +46,13 @@ func (w *world) schedules() {
 // no key leads to was made beside it.
 func (w *world) scheduled(r *record) string {
 	w.met[metScheduled]++
-	begins := "schedule/" + r.Trigger.Name + "/" // its name, its id, the workspace's id, the time
-	page, err := w.cp.inner.Range(context.Background(), kept.Under("idem/default", begins, 1000))
+	page, err := w.cp.inner.Range(context.Background(), store.Scan{Part: "idem/default", From: "sch_", To: "sch`", Limit: 1000}) // its id, the workspace's id, the time
 	for _, used := range page.Records {
 		made, wrong := kept.Decode[kept.Idempotency](used)
 		if err = errors.Join(err, wrong); made.Result != r.ID {
 			continue
 		}
-		if parts := strings.Split(strings.TrimPrefix(used.Key.Sort, begins), "/"); len(parts) == 3 && parts[1] == r.WorkspaceID {
+		if parts := strings.Split(used.Key.Sort, "/"); len(parts) == 3 && parts[1] == r.WorkspaceID {
 			return fmt.Sprintf("time %s of schedule %s in workspace %s", parts[2], parts[0], r.Workspace)
 		}
 	}

@@ -33,7 +33,11 @@ func (p *Calls) Bootstrap(ctx context.Context, organization string) (adminToken 
 			return err
 		}
 		newOrganization(c, organization)
-		adminToken, _ = identity.Mint(c, record.Token{Org: organization, Audience: identity.User, Name: "admin", Role: api.RoleAdmin})
+		of, err := identity.EnsurePrincipal(ctx, c, organization, api.FirstAdmin)
+		if err != nil {
+			return err
+		}
+		adminToken, _ = identity.Mint(c, record.Token{Org: organization, Audience: identity.User, Name: of.Name, Principal: of, Role: api.RoleAdmin})
 		return nil
 	})
 	if err != nil {
@@ -59,7 +63,7 @@ func newOrganization(c *ledger.Change, name string) {
 
 // Rules of an admin token that is made elsewhere.
 const (
-	deployedAdmin    = "deployment"   // the token's name, and the actor in the audit trail
+	deployedAdmin    = "deployment"   // the names of the token and of its principal
 	leastAdminToken  = 32             // bytes, so that it cannot be guessed
 	mostAdminToken   = 200            // bytes: the most that Authenticate accepts
 	deployedOverlaps = time.Hour      // how long the old value stays valid
@@ -110,8 +114,12 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 				identity.Shorten(c, old, until)
 			}
 		}
-		rec := identity.Keep(c, record.Token{Org: organization, Audience: identity.User, Name: deployedAdmin, Role: api.RoleAdmin, Deployed: true}, hash)
-		identity.Audit(c, identity.Principal{Organization: organization, Name: deployedAdmin}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
+		of, err := identity.EnsurePrincipal(ctx, c, organization, deployedAdmin)
+		if err != nil {
+			return err
+		}
+		rec := identity.Keep(c, record.Token{Org: organization, Audience: identity.User, Name: deployedAdmin, Principal: of, Role: api.RoleAdmin, Deployed: true}, hash)
+		identity.Audit(c, identity.Principal{Organization: organization, ID: of.ID, Name: of.Name}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
 		return nil
 	})
 }

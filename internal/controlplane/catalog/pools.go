@@ -255,7 +255,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		nk := record.PoolNameKey(who.Organization, rec.Name)
 		keys := []store.Key{nk}
 		if key != "" {
-			keys = append(keys, record.IdempotencyKey(who.Organization, who.Name, key))
+			keys = append(keys, record.IdempotencyKey(who.Organization, who.ID, key))
 		}
 		if err := c.Load(ctx, keys...); err != nil {
 			return err

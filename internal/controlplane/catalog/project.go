@@ -206,7 +206,7 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 	}
 	request := record.Hash("project " + string(asked))
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		if before, err := c.Once(ctx, who.Organization, who.Name, key, request, name); before != "" || err != nil {
+		if before, err := c.Once(ctx, who.Organization, who.ID, key, request, name); before != "" || err != nil {
 			return err
 		}
 		k := record.ProjectKey(who.Organization, name)

@@ -132,7 +132,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err != nil {
 		return Put{}, err
 	}
-	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in, By: before.By}
+	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in, By: before.By, ByID: before.ByID}
 	rec.W.ID, rec.W.Version = "", 0 // the record has its own
 	put := Put{Version: version, Outcome: api.OutcomeChanged}
 	var kept *api.State
@@ -151,7 +151,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		return put, nil // nothing to change, nothing to audit
 	}
 	if rec.Settings() != before.Settings() {
-		rec.By = who.Name
+		rec.By, rec.ByID = who.Name, who.ID
 	}
 	was := before.W
 	was.ID = before.ID

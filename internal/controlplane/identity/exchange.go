@@ -114,6 +114,9 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 	if err != nil {
 		return out, err
 	}
+	if sub := claims.Strings("sub"); len(sub) != 1 || sub[0] == "" {
+		return out, workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "the token does not say who its holder is: it has no sub")
+	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		now, err := p.issuerAt(ctx, c, org, url)
 		if err != nil {
@@ -143,7 +146,8 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 		return nil
 	})
 	if errors.Is(err, workflow.ErrForbidden) && p.refused.mayAudit(p.ledger.Now()) {
-		_ = Refused(ctx, p.ledger, Principal{Organization: org, Name: nameOf(is.I.Name, claims, "")}, "token.exchange", is.I.Name, err)
+		by := subjectOf(is, claims, "")
+		_ = Refused(ctx, p.ledger, Principal{Organization: org, ID: by.ID, Name: by.Name}, "token.exchange", is.I.Name, err)
 	}
 	return out, err
 }
@@ -207,14 +211,15 @@ func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out reco
 		}
 		var pipeline *record.Pipeline
 		if is.I.Pipelines != nil {
-			of := pipelineOf(*is.I.Pipelines, r, claims)
-			pipeline = &of
-			if !of.Protected && r.Becomes == api.KindPool {
+			from := pipelineOf(*is.I.Pipelines, r, claims)
+			pipeline = &from
+			if !from.Protected && r.Becomes == api.KindPool {
 				return out, 0, confined(Principal{Issuer: is.I.Name, Pipeline: pipeline}, "a pool's token")
 			}
 		}
+		of := subjectOf(is, claims, r.NameClaim)
 		out = record.Token{
-			Audience: User, Kind: r.Becomes, Name: nameOf(is.I.Name, claims, r.NameClaim), Role: role, Grants: grants, PoolID: rule.PoolID,
+			Audience: User, Kind: r.Becomes, Name: of.Name, Principal: of, Role: role, Grants: grants, PoolID: rule.PoolID,
 			Source: &record.Source{Issuer: is.I.Name, ID: is.ID, Part: rule.ID}, Pipeline: pipeline,
 		}
 		if r.Becomes == api.KindPool {
@@ -261,7 +266,13 @@ func add(to, more map[string]string) map[string]string {
 // holders have the same.
 const mostName = 100
 
-// nameOf is how the audit names the holder of a token: after the issuer, so that nobody can take the name of another.
+// subjectOf is the holder of an issuer's token. The subject says who that is, and a claim how the name is shown.
+func subjectOf(is record.Issuer, claims oidc.Claims, claim string) api.PrincipalRef {
+	return api.PrincipalRef{ID: record.SubjectID(is.I.URL, strings.Join(claims.Strings("sub"), " ")), Name: nameOf(is.I.Name, claims, claim)}
+}
+
+// nameOf is how the holder of a token is shown: after the issuer, so that nobody can take the name of another. The claim
+// may say the same of two people, so it does not tell them apart.
 func nameOf(issuer string, claims oidc.Claims, claim string) string {
 	if claim == "" {
 		claim = "sub"
@@ -270,6 +281,11 @@ func nameOf(issuer string, claims oidc.Claims, claim string) string {
 	if v == "" {
 		v = strings.Join(claims.Strings("sub"), " ")
 	}
+	return shownName(issuer, v)
+}
+
+// shownName is ISSUER/NAME, of a length and of characters that can be shown.
+func shownName(issuer, v string) string {
 	plain := strings.Map(func(r rune) rune {
 		if r <= ' ' || r == 0x7f || r == '\uFFFD' || r >= 0x80 && r < 0xa0 {
 			return '_'
@@ -297,7 +313,7 @@ func (p *Calls) issue(c *ledger.Change, rec record.Token, action, detail string)
 		out.Scope = "pool:" + rec.PoolID
 		as += " " + rec.PoolID
 	}
-	Audit(c, Principal{Organization: rec.Org, Name: rec.Name}, action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+said(rec.Pipeline))
+	Audit(c, Principal{Organization: rec.Org, ID: rec.Principal.ID, Name: rec.Principal.Name}, action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+said(rec.Pipeline))
 	return out
 }
 
@@ -334,8 +350,9 @@ func (p *Calls) clientCredentials(ctx context.Context, org string, in api.TokenR
 		if !ok || !live || s.ID != in.ClientID || s.Disabled {
 			return unknown
 		}
+		name := "service/" + s.Name
 		rec := record.Token{
-			Org: cl.Org, Audience: User, Kind: api.KindService, Name: "service/" + s.Name, Role: s.Role, Grants: s.Grants,
+			Org: cl.Org, Audience: User, Kind: api.KindService, Name: name, Principal: api.PrincipalRef{ID: s.ID, Name: name}, Role: s.Role, Grants: s.Grants,
 			Expires: c.Now.Add(lifetime(w.lifetime, s.MaxLifetime)), Source: &record.Source{Service: s.Name, ID: s.ID, Part: secret.ID},
 		}
 		out = p.issue(c, rec, "token.issue", ", by secret "+secret.ID)

@@ -27,7 +27,8 @@ const (
 // Principal is who a user or pool token speaks for.
 type Principal struct {
 	Organization string
-	Name         string // for the audit trail
+	ID           string // of the principal, or of the pool whose own token it is: who it is
+	Name         string // to be shown
 	Audience     string // "user" or "pool"
 	Role         string // of a user in the whole organization: api.Role*; "" means none
 	// Grants are the roles of a user in projects, and in all below them, beside Role.
@@ -36,12 +37,15 @@ type Principal struct {
 	Pool   string // its name
 	// Kind is what it is: api.KindUser, api.KindService or api.KindPool.
 	Kind    string
-	Issuer  string // whose token was exchanged for this one; Name then says who it is there
+	Issuer  string // whose token was exchanged for this one
 	TokenID string
 	Expires time.Time // of the token; zero means never
 	// Pipeline is what the token said that was exchanged for this one; nil where that was not a pipeline's.
 	Pipeline *record.Pipeline
 }
+
+// Ref names who it is.
+func (who Principal) Ref() api.PrincipalRef { return api.PrincipalRef{ID: who.ID, Name: who.Name} }
 
 // ranks orders the roles: each role may do what the roles before it may.
 var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
@@ -171,5 +175,5 @@ func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, 
 
 // Audit adds a line to the audit trail.
 func Audit(c *ledger.Change, who Principal, action, target, outcome, detail string) {
-	c.Create(record.AuditKey(who.Organization, c.Now), api.AuditEvent{At: c.Now, Actor: who.Name, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
+	c.Create(record.AuditKey(who.Organization, c.Now), api.AuditEvent{At: c.Now, Actor: who.Name, ActorID: who.ID, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
 }

@@ -53,6 +53,10 @@ func (p *Calls) settleIssuer(org string, in api.Issuer) (api.Issuer, error) {
 	if err := CheckName(in.Name); err != nil {
 		return in, err
 	}
+	// Of these kinds the control plane itself makes names KIND/NAME, as of an issuer ISSUER/SUBJECT.
+	if slices.Contains([]string{"service", "schedule", "pull-request"}, in.Name) {
+		return in, invalid("name", "%s/ begins the names of what acts here without a person: choose another name", in.Name)
+	}
 	if err := p.issuers.CheckAddress("url", in.URL); err != nil {
 		return in, err
 	}

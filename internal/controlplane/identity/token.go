@@ -136,8 +136,11 @@ func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, er
 		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "the token was revoked or has expired")
 	}
 	who := Principal{
-		Organization: s.Org, Name: s.Name, Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID,
+		Organization: s.Org, ID: cmp.Or(s.Principal.ID, s.PoolID), Name: cmp.Or(s.Principal.Name, s.Name), Audience: s.Audience, Role: s.Role, Grants: s.Grants, PoolID: s.PoolID,
 		Kind: cmp.Or(s.Kind, s.Audience), TokenID: s.ID, Expires: s.Expires, Pipeline: s.Pipeline,
+	}
+	if who.ID == "" {
+		return Principal{}, workflow.Refuse(workflow.ErrRevoked, "", "this token speaks for no principal: get a new one")
 	}
 	if s.Source != nil {
 		who.Issuer = s.Source.Issuer
@@ -175,7 +178,7 @@ func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, er
 }
 
 func viewToken(s record.Token) api.Token {
-	t := api.Token{ID: s.ID, Name: s.Name, Role: s.Role, Grants: s.Grants, CreatedAt: s.Created, Revoked: s.Revoked}
+	t := api.Token{ID: s.ID, Name: s.Name, Principal: s.Principal, Role: s.Role, Grants: s.Grants, CreatedAt: s.Created, Revoked: s.Revoked}
 	if !s.Expires.IsZero() {
 		t.ExpiresAt = &s.Expires
 	}
@@ -190,8 +193,8 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	if !slices.Contains(ranks, in.Role) && (in.Role != "" || len(in.Grants) == 0) {
 		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "role", "a role is viewer, operator or admin; a token without one needs grants, such as payments: operator")
 	}
-	if in.Name == "" || len(in.Name) > 64 {
-		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "name", "a token's name has 1 to 64 bytes")
+	if err := checkPrincipalName(in.Name); err != nil {
+		return api.TokenValue{}, err
 	}
 	const mostSeconds = 365 * 24 * 3600
 	if in.ExpiresSeconds < 0 || in.ExpiresSeconds > mostSeconds {
@@ -205,16 +208,29 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 		if err := checkGrants(ctx, c, who.Organization, "grants", in.Grants); err != nil {
 			return err
 		}
-		rec := record.Token{Org: who.Organization, Audience: User, Name: in.Name, Role: in.Role, Grants: in.Grants}
+		of, err := holder(ctx, c, who, in)
+		if err != nil {
+			return err
+		}
+		rec := record.Token{Org: who.Organization, Audience: User, Name: in.Name, Principal: of, Role: in.Role, Grants: in.Grants}
 		if in.ExpiresSeconds > 0 {
 			rec.Expires = c.Now.Add(time.Duration(in.ExpiresSeconds) * time.Second)
 		}
 		out.Value, rec = Mint(c, rec)
 		out.Token = viewToken(rec)
-		Audit(c, who, "token.create", rec.ID, "done", in.Name+" as "+api.Roles(in.Role, in.Grants))
+		Audit(c, who, "token.create", rec.ID, "done", in.Name+" of "+of.Name+" as "+api.Roles(in.Role, in.Grants))
 		return nil
 	})
 	return out, err
+}
+
+// holder is for whom a new token is: the principal that is named, or a new one with the token's name.
+func holder(ctx context.Context, c *ledger.Change, who Principal, in api.NewToken) (api.PrincipalRef, error) {
+	if in.Principal != "" {
+		return FindPrincipal(ctx, c, who.Organization, "principal", in.Principal)
+	}
+	made, err := newPrincipal(ctx, c, who, in.Name)
+	return made.Ref(), err
 }
 
 // mostGrants is how many projects one token has roles in.
@@ -290,7 +306,7 @@ func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string
 		}
 		for _, m := range g.V.Members {
 			if m.Grants[project] != "" {
-				return fmt.Sprintf("member %s of git host %s has the role %s in it", m.Name, g.V.Name, m.Grants[project]), nil
+				return fmt.Sprintf("member %s of git host %s has the role %s in it", m.Principal, g.V.Name, m.Grants[project]), nil
 			}
 		}
 	}

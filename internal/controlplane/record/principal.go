@@ -8,6 +8,25 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
+// Principal is somebody, or a program, to whom an admin gives tokens. It is never deleted, so its name is never another's.
+type Principal struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+}
+
+// Ref names it.
+func (p Principal) Ref() api.PrincipalRef { return api.PrincipalRef{ID: p.ID, Name: p.Name} }
+
+// PrincipalIDs is how the ids of principals begin.
+const PrincipalIDs = "prn_"
+
+// SubjectID is the id of whoever an issuer knows as a subject: OpenID Connect Core 1.0, 5.7, knows no other claims that
+// tell people apart for good.
+func SubjectID(issuer, subject string) string {
+	return PrincipalIDs + Hash(issuer + "\n" + subject)[:40]
+}
+
 // Issuer is a provider whose tokens an organization takes.
 type Issuer struct {
 	ID      string     `json:"id"`
@@ -64,13 +83,14 @@ type Pipeline struct {
 	Actor        string `json:"actor,omitempty"`
 }
 
-// Submitter is the name of who caused the pipeline: HOST/ID, because the id of an account never changes and is never
-// given to another. It is empty where that is not known.
-func (p *Pipeline) Submitter() string {
+// Submitter is who caused the pipeline: HOST/ID, because the id of an account never changes and is never given to
+// another. It is empty where that is not known.
+func (p *Pipeline) Submitter() api.PrincipalRef {
 	if p == nil || p.ActorID == "" {
-		return ""
+		return api.PrincipalRef{}
 	}
-	return p.Host + "/" + p.ActorID
+	account := p.Host + "/" + p.ActorID
+	return api.PrincipalRef{ID: account, Name: account}
 }
 
 // View is the pipeline as people see it; nil where there is none.
@@ -94,6 +114,7 @@ type Session struct {
 	ID      string    `json:"id"`
 	Org     string    `json:"org"`
 	Name    string    `json:"name"`  // of who signed in, for the audit trail
+	ByID    string    `json:"by_id"` // whose id it is
 	Token   string    `json:"token"` // hash of the token that it came from and ends with
 	Created time.Time `json:"created"`
 	Seen    time.Time `json:"seen"` // when somebody last did something in it; some minutes late
@@ -108,9 +129,15 @@ type Client struct {
 
 // The prefixes of the keys of issuers and of service principals in the part of their organization.
 const (
-	IssuersPrefix  = "issuer/"
-	ServicesPrefix = "service/"
+	IssuersPrefix    = "issuer/"
+	ServicesPrefix   = "service/"
+	PrincipalsPrefix = "principal/"
 )
+
+// PrincipalKey is where a principal lies.
+func PrincipalKey(org, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: PrincipalsPrefix + name}
+}
 
 // IssuerKey is where an issuer lies.
 func IssuerKey(org, name string) store.Key {

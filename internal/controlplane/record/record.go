@@ -30,6 +30,7 @@ type Workflow struct {
 	Priority    int                `json:"prio,omitempty"`
 	Message     string             `json:"msg,omitempty"`
 	By          string             `json:"by"`
+	ByID        string             `json:"by_id"`
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
 	Trigger     *Trigger           `json:"trigger,omitempty"`
@@ -122,6 +123,9 @@ type Holder struct {
 func (h Holder) Is(run api.Run) bool {
 	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && h.Boot == run.Boot
 }
+
+// Submitter is who submitted it.
+func (w *Workflow) Submitter() api.PrincipalRef { return api.PrincipalRef{ID: w.ByID, Name: w.By} }
 
 // ChangesState says whether the run needs the slot of its workspace.
 func (w *Workflow) ChangesState() bool { return workflow.ChangesState(w.Type, w.Op) }
@@ -286,7 +290,11 @@ type Workspace struct {
 	Created time.Time     `json:"created"`
 	W       api.Workspace `json:"w"`
 	By      string        `json:"by,omitempty"` // who last changed what its runs do: see Settings
+	ByID    string        `json:"by_id,omitempty"`
 }
+
+// Editor is who last changed what its runs do.
+func (w Workspace) Editor() api.PrincipalRef { return api.PrincipalRef{ID: w.ByID, Name: w.By} }
 
 // Settings is a digest of what a plan of the workspace is made with. What only describes the workspace, orders its runs,
 // asks for approvals or says which pull requests preview it does not count.
@@ -318,8 +326,10 @@ type Token struct {
 	Org      string `json:"org"`
 	Audience string `json:"aud"`
 	Name     string `json:"name"`
-	Role     string `json:"role,omitempty"`
-	PoolID   string `json:"pool,omitempty"`
+	// Principal is for whom it speaks. A pool's own token speaks for the pool and has none.
+	Principal api.PrincipalRef `json:"principal,omitzero"`
+	Role      string           `json:"role,omitempty"`
+	PoolID    string           `json:"pool,omitempty"`
 	// Grants are roles in projects, beside Role.
 	Grants   map[string]string `json:"grants,omitempty"`
 	Deployed bool              `json:"deployed,omitempty"` // made from the secret of a deployment

@@ -24,7 +24,7 @@ type Review struct {
 	Why            []string           `json:"why,omitempty"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty"`
 	AfterMerge     bool               `json:"after_merge,omitempty"` // of a pull request: its approvals are carried over, and apply nothing
-	Submitters     []string           `json:"submitters,omitempty"`
+	Submitters     api.PrincipalRefs  `json:"submitters,omitempty"`
 	Strangers      bool               `json:"strangers,omitempty"` // somebody who takes part in what is applied is not a principal, so not in Submitters
 	Needed         int                `json:"needed,omitempty"`
 	NeededWhy      string             `json:"needed_why,omitempty"` // why more than one

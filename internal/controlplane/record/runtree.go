@@ -19,19 +19,21 @@ type RunTree struct {
 	Every     bool               `json:"every,omitempty"`
 	Message   string             `json:"msg,omitempty"`
 	By        string             `json:"by"` // who asked for it, and submits its runs
+	ByID      string             `json:"by_id"`
 	// Who else answers for its runs: see runs.Triggered.
-	Submitters []string    `json:"submitters,omitempty"`
-	Strangers  bool        `json:"strangers,omitempty"`
-	State      string      `json:"state"` // api.TreeRunning, or how it ended
-	Cancelled  *TreeCancel `json:"cancelled,omitempty"`
-	Submitted  time.Time   `json:"submitted"`
-	Ended      time.Time   `json:"ended,omitzero"`
-	Nodes      []TreeNode  `json:"nodes"` // each after those that it depended on when the tree was made
+	Submitters api.PrincipalRefs `json:"submitters,omitempty"`
+	Strangers  bool              `json:"strangers,omitempty"`
+	State      string            `json:"state"` // api.TreeRunning, or how it ended
+	Cancelled  *TreeCancel       `json:"cancelled,omitempty"`
+	Submitted  time.Time         `json:"submitted"`
+	Ended      time.Time         `json:"ended,omitzero"`
+	Nodes      []TreeNode        `json:"nodes"` // each after those that it depended on when the tree was made
 }
 
 // TreeCancel is that somebody cancelled a tree.
 type TreeCancel struct {
 	By     string    `json:"by"`
+	ByID   string    `json:"by_id"`
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`
 }

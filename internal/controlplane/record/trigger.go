@@ -37,6 +37,7 @@ type Settings[T any] struct {
 	ID      string    `json:"id"` // one that was made again under the same name is another
 	Created time.Time `json:"created"`
 	By      string    `json:"by"` // who last changed it
+	ByID    string    `json:"by_id"`
 	V       T         `json:"v"`
 }
 

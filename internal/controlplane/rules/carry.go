@@ -41,7 +41,7 @@ func Carry(to, from record.Review, p Present, now time.Time) (out record.Review,
 		if v.Reject || now.Sub(v.At) > CarriesFor {
 			continue
 		}
-		d := Decision{Decision: api.Decision{SHA256: to.Plan.SHA256, Comment: v.Comment}, By: v.By}
+		d := Decision{Decision: api.Decision{SHA256: to.Plan.SHA256, Comment: v.Comment}, By: api.PrincipalRef{ID: v.ByID, Name: v.By}}
 		if next, made, err := Decide(out, d, p, now); err == nil && made {
 			next.Votes[len(next.Votes)-1].At = v.At
 			out = next

@@ -15,7 +15,7 @@ func TestCarry(t *testing.T) {
 	day := 24 * time.Hour
 	vote := func(at time.Time, names ...string) (out []api.Vote) {
 		for _, name := range names {
-			out = append(out, api.Vote{By: name, At: at, Comment: "seen"})
+			out = append(out, api.Vote{By: name, ByID: "prn_" + name, At: at, Comment: "seen"})
 		}
 		return out
 	}
@@ -25,14 +25,14 @@ func TestCarry(t *testing.T) {
 	}
 	given := now.Add(-5 * day) // later than the pull request's plan could be approved
 	from := record.Review{
-		Status: api.ReviewMerge, For: workflow.Update, Settings: "s", Needed: 1, Submitters: []string{"ada"}, AfterMerge: true,
+		Status: api.ReviewMerge, For: workflow.Update, Settings: "s", Needed: 1, Submitters: refs("ada"), AfterMerge: true,
 		Expires: given.Add(time.Hour), Plan: plan("wf_pull", "a"), Values: values, Votes: vote(given, "bob"),
 	}
 	to := record.Review{
-		Status: api.ReviewWaiting, For: workflow.Update, Settings: "s", Needed: 1, Submitters: []string{"mia"}, Why: []string{"w"},
+		Status: api.ReviewWaiting, For: workflow.Update, Settings: "s", Needed: 1, Submitters: refs("mia"), Why: []string{"w"},
 		Expires: now.Add(day), Plan: plan("wf_push", "b"), Values: values,
 	}
-	p := rules.Present{Settings: "s", Editor: "eve", Made: now, Kept: now.Add(30 * day), Wanted: rules.Wanted{Why: []string{"w"}, Expires: day}}
+	p := rules.Present{Settings: "s", Editor: ref("eve"), Made: now, Kept: now.Add(30 * day), Wanted: rules.Wanted{Why: []string{"w"}, Expires: day}}
 	type parts struct {
 		to, from *record.Review
 		p        *rules.Present
@@ -50,7 +50,7 @@ func TestCarry(t *testing.T) {
 		"settings before":       {change: func(g parts) { g.from.Settings = "r" }, why: "settings"},
 		"settings since":        {change: func(g parts) { g.p.Settings = "t" }, why: "settings"},
 		"rejected": {change: func(g parts) {
-			g.from.Status, g.from.Votes = api.ReviewRejected, append(vote(given, "bob"), api.Vote{By: "joe", Reject: true, Comment: "no"})
+			g.from.Status, g.from.Votes = api.ReviewRejected, append(vote(given, "bob"), api.Vote{By: "joe", ByID: "prn_joe", Reject: true, Comment: "no"})
 		}, why: "rejected by joe"},
 		"applied before the merge":        {change: func(g parts) { g.from.Status = api.ReviewApproved }, why: "used already"},
 		"carried over before":             {change: func(g parts) { g.from.Status = api.ReviewCarried }, why: "used already"},
@@ -58,10 +58,10 @@ func TestCarry(t *testing.T) {
 		"one of two":                      {change: func(g parts) { g.from.Status, g.from.Needed, g.from.Expires = api.ReviewWaiting, 2, now.Add(1) }, want: api.ReviewWaiting, voters: "bob"},
 		"too old":                         {change: func(g parts) { g.from.Votes[0].At = now.Add(-14*day - 1) }, why: "too old"},
 		"as old as they may be":           {change: func(g parts) { g.from.Votes[0].At = now.Add(-14 * day) }, want: api.ReviewApproved, voters: "bob"},
-		"by who merged it, anybody may":   {change: func(g parts) { g.to.Submitters = []string{"bob"} }, want: api.ReviewApproved, voters: "bob"},
-		"by who merged it":                {change: func(g parts) { g.to.Submitters, g.p.Wanted.NotBySubmitter = []string{"bob"}, true }, why: "none of those"},
+		"by who merged it, anybody may":   {change: func(g parts) { g.to.Submitters = refs("bob") }, want: api.ReviewApproved, voters: "bob"},
+		"by who merged it":                {change: func(g parts) { g.to.Submitters, g.p.Wanted.NotBySubmitter = refs("bob"), true }, why: "none of those"},
 		"by who opened it":                {change: func(g parts) { g.from.Votes, g.from.NotBySubmitter = vote(given, "ada"), true }, why: "none of those"},
-		"by who changed the settings":     {change: func(g parts) { g.p.Editor, g.p.Wanted.NotBySubmitter = "bob", true }, why: "none of those"},
+		"by who changed the settings":     {change: func(g parts) { g.p.Editor, g.p.Wanted.NotBySubmitter = ref("bob"), true }, why: "none of those"},
 		"one of two counts":               {change: func(g parts) { g.from.Votes, g.p.Wanted.NotBySubmitter = vote(given, "mia", "bob"), true }, want: api.ReviewApproved, voters: "bob"},
 		"unknown authors":                 {change: func(g parts) { g.p.Authors, g.p.Wanted.NotBySubmitter = true, true }, want: api.ReviewWaiting, voters: "bob"},
 		"a stranger opened it":            {change: func(g parts) { g.from.Strangers, g.p.Wanted.NotBySubmitter = true, true }, want: api.ReviewWaiting, voters: "bob"},

@@ -19,11 +19,11 @@ const ByRule = "rule"
 type Present struct {
 	Settings string // digest of the workspace's settings; empty: the workspace was deleted
 	Wanted   Wanted
-	Editor   string    // who changed the workspace's settings last
-	Pull     bool      // a pull request started the preview
-	Authors  bool      // it applies other commits than the last apply, and who wrote them is not known
-	Made     time.Time // when the plan was made
-	Kept     time.Time // until when its bundle is kept
+	Editor   api.PrincipalRef // who changed the workspace's settings last
+	Pull     bool             // a pull request started the preview
+	Authors  bool             // it applies other commits than the last apply, and who wrote them is not known
+	Made     time.Time        // when the plan was made
+	Kept     time.Time        // until when its bundle is kept
 }
 
 // expires is until when a plan may be approved, as far as the levels say and its bundle is kept.
@@ -65,11 +65,11 @@ func stranger(r record.Review, p Present) string {
 	return ""
 }
 
-// Submitters are names, each once.
-func Submitters(names ...string) (out []string) {
-	for _, name := range names {
-		if name != "" && !slices.Contains(out, name) {
-			out = append(out, name)
+// Submitters are principals, each once.
+func Submitters(all ...api.PrincipalRef) (out api.PrincipalRefs) {
+	for _, one := range all {
+		if one.ID != "" && !out.Has(one.ID) {
+			out = append(out, one)
 		}
 	}
 	return out
@@ -98,8 +98,8 @@ func Expired(r record.Review, now time.Time) bool {
 // Decision is what somebody decides about a plan.
 type Decision struct {
 	api.Decision
-	By      string
-	Account string // of a pipeline: who caused it, as Submitters name them; else empty
+	By      api.PrincipalRef
+	Account api.PrincipalRef // of a pipeline: who caused it, as Submitters name them; else zero
 	Reject  bool
 }
 
@@ -114,7 +114,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	if was.Plan.SHA256 != d.SHA256 {
 		return was, false, conflict("the plan of %s has the sha256 %s, not %s: look at it again (dayfly workflow plan %s)", id, was.Plan.SHA256, text.Cut(d.SHA256, 64), id)
 	}
-	if slices.ContainsFunc(was.Votes, func(v api.Vote) bool { return v.By == d.By && v.Reject == d.Reject }) {
+	if slices.ContainsFunc(was.Votes, func(v api.Vote) bool { return v.ByID == d.By.ID && v.Reject == d.Reject }) {
 		return was, false, nil
 	}
 	switch was.Status {
@@ -141,7 +141,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	if Expired(out, now) {
 		return was, false, conflict("nobody approved the plan of %s until %s; make a new preview", id, Day(out.Expires))
 	}
-	out.Votes = append(slices.Clone(was.Votes), api.Vote{By: d.By, At: now, Reject: d.Reject, Comment: d.Comment})
+	out.Votes = append(slices.Clone(was.Votes), api.Vote{By: d.By.Name, ByID: d.By.ID, At: now, Reject: d.Reject, Comment: d.Comment})
 	if d.Reject {
 		out.Status = api.ReviewRejected
 		return out, true, nil
@@ -149,13 +149,13 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	switch {
 	case p.Settings != was.Settings:
 		return was, false, conflict("plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", id)
-	case out.NotBySubmitter && (slices.Contains(out.Submitters, d.By) || slices.Contains(out.Submitters, d.Account)):
-		return was, false, workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", id, strings.Join(out.Submitters, " and "))
+	case out.NotBySubmitter && (out.Submitters.Has(d.By.ID) || out.Submitters.Has(d.Account.ID)):
+		return was, false, workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", id, strings.Join(out.Submitters.Names(), " and "))
 	}
 	switch {
 	case out.AfterMerge && out.Values == "":
 		return was, false, conflict("the plan of %s is not applied before the merge, and its approval could not be carried over: it cannot be compared with another plan, because its code has provisioners or its runner is older; approve the plan of the merged commit", id)
-	case len(approvers(out)) < out.Needed:
+	case approvals(out) < out.Needed:
 	case out.AfterMerge:
 		out.Status = api.ReviewMerge
 	default:
@@ -164,18 +164,18 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	return out, true, nil
 }
 
-// approvers are those whose approval counts: whoever has changed the workspace since is one of the submitters.
-func approvers(r record.Review) (out []string) {
+// approvals is how many approvals count: whoever has changed the workspace since is one of the submitters.
+func approvals(r record.Review) (n int) {
 	for _, v := range r.Votes {
-		if !v.Reject && !(r.NotBySubmitter && slices.Contains(r.Submitters, v.By)) {
-			out = append(out, v.By)
+		if !v.Reject && !(r.NotBySubmitter && r.Submitters.Has(v.ByID)) {
+			n++
 		}
 	}
-	return out
+	return n
 }
 
 // Missing is how many more approvals a plan needs.
-func Missing(r record.Review) int { return r.Needed - len(approvers(r)) }
+func Missing(r record.Review) int { return r.Needed - approvals(r) }
 
 // Rejection says who rejected a plan, and why; empty if nobody did.
 func Rejection(r record.Review) string {

@@ -16,17 +16,17 @@ func TestDecide(t *testing.T) {
 	sum := strings.Repeat("a", 64)
 	later := now.Add(time.Hour)
 	waiting := record.Review{
-		Status: api.ReviewWaiting, For: workflow.Update, Settings: "s", Needed: 1, Submitters: []string{"ada"}, Expires: later,
+		Status: api.ReviewWaiting, For: workflow.Update, Settings: "s", Needed: 1, Submitters: refs("ada"), Expires: later,
 		Plan: api.PlanRef{Workflow: "wf_a", PlanMade: api.PlanMade{SHA256: sum}},
 	}
 	was := func(change func(*record.Review)) record.Review { r := waiting; change(&r); return r }
 	vote := func(names ...string) (out []api.Vote) {
 		for _, name := range names {
-			out = append(out, api.Vote{By: name})
+			out = append(out, api.Vote{By: name, ByID: "prn_" + name})
 		}
 		return out
 	}
-	usual := rules.Present{Settings: "s", Editor: "eve", Made: now, Kept: now.Add(24 * time.Hour), Wanted: rules.Wanted{Expires: time.Hour}}
+	usual := rules.Present{Settings: "s", Editor: ref("eve"), Made: now, Kept: now.Add(24 * time.Hour), Wanted: rules.Wanted{Expires: time.Hour}}
 	present := func(change func(*rules.Present)) rules.Present { p := usual; change(&p); return p }
 	strict := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Wanted.Why = true, []string{"w"} })
 	unknown := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Authors = true, true })
@@ -79,7 +79,7 @@ func TestDecide(t *testing.T) {
 		"approved before by the same":       {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", p: usual, want: api.ReviewApproved, same: true},
 		"rejecting what was approved":       {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", reject: true, err: workflow.ErrConflict},
 	} {
-		d := rules.Decision{Decision: api.Decision{SHA256: sum}, By: tc.by, Reject: tc.reject}
+		d := rules.Decision{Decision: api.Decision{SHA256: sum}, By: ref(tc.by), Reject: tc.reject}
 		if tc.sum != "" {
 			d.SHA256 = tc.sum
 		}
@@ -122,4 +122,45 @@ func TestStart_NeedsAPermit(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, out.Move, err)
 		}
 	}
+}
+
+// The id says who somebody is, and the name is only shown: of one person under two names, and of two under one.
+func TestDecide_GoesByTheIDAndNotByTheName(t *testing.T) {
+	ada, alias, namesake := ref("ada"), api.PrincipalRef{ID: "prn_ada", Name: "root"}, api.PrincipalRef{ID: "prn_2", Name: "ada"}
+	strict := rules.Present{Settings: "s", Kept: now.Add(24 * time.Hour), Made: now, Wanted: rules.Wanted{Why: []string{"w"}, NotBySubmitter: true, Expires: time.Hour}}
+	decide := func(was record.Review, by api.PrincipalRef) (record.Review, error) {
+		got, _, err := rules.Decide(was, rules.Decision{Decision: api.Decision{SHA256: strings.Repeat("a", 64)}, By: by}, strict, now)
+		return got, err
+	}
+	was := record.Review{
+		Status: api.ReviewWaiting, For: workflow.Update, Settings: "s", Needed: 1, Submitters: api.PrincipalRefs{ada}, Expires: now.Add(time.Hour),
+		Plan: api.PlanRef{Workflow: "wf_p", PlanMade: api.PlanMade{SHA256: strings.Repeat("a", 64)}},
+	}
+	if _, err := decide(was, alias); !errors.Is(err, workflow.ErrForbidden) {
+		t.Errorf("who submitted it approves it under another name: %v", err)
+	}
+	if got, err := decide(was, namesake); err != nil || got.Status != api.ReviewApproved {
+		t.Errorf("another of the submitter's name: %s, %v", got.Status, err)
+	}
+	was.Needed, was.Submitters = 2, refs("mia")
+	first, err := decide(was, ada)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decide(first, alias); err != nil || got.Status != api.ReviewWaiting || len(got.Votes) != 1 {
+		t.Errorf("one person counts twice: %s, %v, %v", got.Status, got.Votes, err)
+	}
+	if got, err := decide(first, namesake); err != nil || got.Status != api.ReviewApproved {
+		t.Errorf("two people of one name count once: %s, %v", got.Status, err)
+	}
+}
+
+// ref is a principal, whose id is not its name.
+func ref(name string) api.PrincipalRef { return api.PrincipalRef{ID: "prn_" + name, Name: name} }
+
+func refs(names ...string) (out api.PrincipalRefs) {
+	for _, name := range names {
+		out = append(out, ref(name))
+	}
+	return out
 }

@@ -162,7 +162,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		return err
 	}
 	if review.Status == api.ReviewApproved {
-		_, err := p.apply(ctx, c, w, ws, spec, &review, w.By)
+		_, err := p.apply(ctx, c, w, ws, spec, &review, w.Submitter())
 		if refusal, refused := errors.AsType[*workflow.Error](err); refused {
 			review.Status, review.Votes, review.CarriedFrom, from = api.ReviewWaiting, nil, "", nil
 			c.Note(w, rules.Note{Kind: "not_applied", Text: "its plan needs no further approval, but cannot be applied yet: " + refusal.Message + "; it waits for an approval instead"})
@@ -203,7 +203,7 @@ func wanted(r record.Review) string {
 		what = fmt.Sprintf("%d approvals of different people", n)
 	}
 	if r.NotBySubmitter {
-		what += ", not by " + strings.Join(r.Submitters, " or ")
+		what += ", not by " + strings.Join(r.Submitters.Names(), " or ")
 	}
 	what += ", because of " + strings.Join(r.Why, "; ")
 	if r.NeededWhy != "" {
@@ -227,7 +227,7 @@ func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflo
 		return out, err
 	}
 	out = rules.Present{
-		Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.By, Pull: w.Trigger.Pull(),
+		Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.Editor(), Pull: w.Trigger.Pull(),
 		Made: w.Ended, Kept: days.ArtifactsUntil(w),
 	}
 	if !out.Wanted.NotBySubmitter || spec.Source.Git == nil {
@@ -242,7 +242,7 @@ func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflo
 
 // apply adds the run that applies an approved plan. Its spec is that of the preview, and so is what the preview was asked
 // for: its priority, its message, its longest runtime. A refusal leaves the change as it was.
-func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, review *record.Review, by string) (*record.Workflow, error) {
+func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, review *record.Review, by api.PrincipalRef) (*record.Workflow, error) {
 	instance, err := pinOf(ctx, c, w, review.Plan)
 	if err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	}
 	next := &record.Workflow{
 		ID: record.NewID("wf_", c.Now), Org: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID,
-		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by,
+		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by.Name, ByID: by.ID,
 		Trigger: w.Trigger, PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, Options: w.Options, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec.Workflow, spec.Operation, spec.For, spec.Plan = next.ID, review.For, "", &review.Plan
@@ -273,8 +273,8 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	queue.Max = catalog.MaxActive(ws.W)
 	c.Create(record.SpecKey(next.ID), spec)
 	review.Applies = next.ID
-	c.Note(w, rules.Note{Kind: "approved", Text: fmt.Sprintf("its plan is approved by %s, and run %s applies it", approvedBy(*review), next.ID), Actor: by})
-	c.Note(next, rules.Note{Kind: "submitted", Text: fmt.Sprintf("applies the plan of %s, approved by %s", w.ID, approvedBy(*review)), Actor: by})
+	c.Note(w, rules.Note{Kind: "approved", Text: fmt.Sprintf("its plan is approved by %s, and run %s applies it", approvedBy(*review), next.ID), Actor: by.Name})
+	c.Note(next, rules.Note{Kind: "submitted", Text: fmt.Sprintf("applies the plan of %s, approved by %s", w.ID, approvedBy(*review)), Actor: by.Name})
 	return next, c.Enqueue(ctx, next)
 }
 
@@ -334,7 +334,7 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "sha256", "name the plan that you looked at by its sha256: 64 hexadecimal digits in lower case")
 	}
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		return p.decideOn(ctx, c, who, action, id, rules.Decision{Decision: in, By: who.Name, Account: who.Pipeline.Submitter(), Reject: reject})
+		return p.decideOn(ctx, c, who, action, id, rules.Decision{Decision: in, By: who.Ref(), Account: who.Pipeline.Submitter(), Reject: reject})
 	})
 	if err != nil {
 		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, action, id, err)
@@ -350,7 +350,7 @@ func (p *Calls) withdraw(ctx context.Context, c *ledger.Change, who identity.Pri
 	if err != nil || r.Status != api.ReviewWaiting && r.Status != api.ReviewMerge || rules.Expired(r, c.Now) {
 		return false, err
 	}
-	d := rules.Decision{Decision: api.Decision{SHA256: r.Plan.SHA256, Comment: "cancelled" + rules.Because(reason)}, By: who.Name, Reject: true}
+	d := rules.Decision{Decision: api.Decision{SHA256: r.Plan.SHA256, Comment: "cancelled" + rules.Because(reason)}, By: who.Ref(), Reject: true}
 	return true, p.decideOn(ctx, c, who, "workflow.cancel", w.ID, d)
 }
 
@@ -393,7 +393,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	detail := d.Comment
 	switch review.Status {
 	case api.ReviewApproved:
-		next, err := p.apply(ctx, c, w, ws, spec, &review, who.Name)
+		next, err := p.apply(ctx, c, w, ws, spec, &review, who.Ref())
 		if err != nil {
 			return err
 		}

@@ -96,19 +96,19 @@ func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, retry ag
 
 // submittersOf are all who answer for a run, and whether somebody who is not a principal does too: the account of a git host
 // is not one, so whoever it is may approve under another name.
-func submittersOf(who identity.Principal, ws record.Workspace, retry again) (names []string, strangers bool) {
-	names, strangers = []string{who.Name, who.Pipeline.Submitter(), ws.By}, who.Pipeline != nil
+func submittersOf(who identity.Principal, ws record.Workspace, retry again) (all api.PrincipalRefs, strangers bool) {
+	all, strangers = api.PrincipalRefs{who.Ref(), who.Pipeline.Submitter(), ws.Editor()}, who.Pipeline != nil
 	if retry.trigger != nil {
-		names, strangers = append(names, retry.trigger.Submitters...), strangers || retry.trigger.Strangers
+		all, strangers = append(all, retry.trigger.Submitters...), strangers || retry.trigger.Strangers
 	}
-	return rules.Submitters(names...), strangers
+	return rules.Submitters(all...), strangers
 }
 
 // ownPull says whether a run is one that a pipeline, or an earlier one of the same pull request, submitted: it may cancel
 // that one. It is a pure function.
 func ownPull(who identity.Principal, w *record.Workflow) bool {
 	of, t := who.Pipeline, w.Trigger
-	if of == nil || !untrusted(w) || w.By != who.Name || t.Name != who.Issuer || t.Repository != of.Repository {
+	if of == nil || !untrusted(w) || w.ByID != who.ID || t.Name != who.Issuer || t.Repository != of.Repository {
 		return false
 	}
 	return of.Number != 0 && t.Number == of.Number || of.Commit != "" && t.Commit == of.Commit

@@ -70,7 +70,7 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
 		State: w.State, Reason: w.Reason, Detail: w.Detail, Priority: w.Priority, Message: w.Message,
 		Attempt: w.Attempt, Instance: w.Instance, Task: w.TaskRef(), CancelRequested: !w.CancelAt.IsZero(), SlotHeld: w.SlotHeld,
-		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, Trigger: w.Trigger.View(), SubmittedBy: w.By, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Changes: w.Changes, Version: version,
+		RetryOf: w.RetryOf, For: w.For, Applies: w.PlanOf, Trigger: w.Trigger.View(), SubmittedBy: w.By, SubmittedByID: w.ByID, SubmittedAt: w.Submitted, MaxRuntime: w.MaxRuntime.String(), Changes: w.Changes, Version: version,
 	}
 	for _, t := range []struct {
 		at time.Time

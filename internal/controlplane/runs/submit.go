@@ -34,7 +34,7 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 // may not be approved.
 type Triggered struct {
 	record.Trigger
-	Submitters []string
+	Submitters api.PrincipalRefs
 	Strangers  bool // somebody else answers for it as well, and is not a principal
 	// Also adds to the commit that makes the run; what it refuses is not submitted. Nil adds nothing.
 	Also func(ctx context.Context, c *ledger.Change, w *record.Workflow) error
@@ -120,7 +120,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	id := record.NewID("wf_", now)
 	var first []store.Key // what is read at once
 	if key != "" {
-		first = append(first, record.IdempotencyKey(who.Organization, who.Name, key))
+		first = append(first, record.IdempotencyKey(who.Organization, who.ID, key))
 	}
 	if workflow.CheckWorkspaceName(in.Workspace) == nil {
 		first = append(first, record.WorkspaceKey(who.Organization, in.Workspace))
@@ -132,7 +132,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 		if err := c.LoadLinked(ctx, first...); err != nil {
 			return err
 		}
-		before, err := c.Once(ctx, who.Organization, who.Name, key, request, id)
+		before, err := c.Once(ctx, who.Organization, who.ID, key, request, id)
 		if err != nil {
 			return err
 		}
@@ -155,8 +155,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	return out, nil
 }
 
-// askedFor says what a request asks for, to tell whether another one with its key is the same. What a previous version
-// could ask for has the text that it had there.
+// askedFor says what a request asks for, to tell whether another one with its key is the same.
 func askedFor(in api.Submit, retryOf string) (string, error) {
 	priority := 0
 	if in.Priority != nil {
@@ -247,7 +246,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
-		Priority: priority, Message: in.Message, By: who.Name, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
+		Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
 	spec := specOf(w, ws, in)

@@ -22,12 +22,8 @@ import (
 
 var gitHosts = kind[api.GitHost]{
 	noun: "git_host", prefix: record.GitHostsPrefix, ids: "gh_",
-	name: func(g api.GitHost) string { return g.Name },
-	asked: func(g api.GitHost) (api.GitHost, int64) {
-		version := g.Version
-		g.Generation, g.CreatedAt, g.Version = 0, nil, 0
-		return g, version
-	},
+	name:   func(g api.GitHost) string { return g.Name },
+	asked:  func(g api.GitHost) (api.GitHost, int64) { return g.Asked(), g.Version },
 	settle: settleGitHost,
 	view: func(r record.Settings[api.GitHost], version int64) api.GitHost {
 		out := r.V
@@ -66,12 +62,15 @@ func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.Git
 			return in, invalid(at+".id", "a member is named by the number that the host has given the user")
 		case seen[m.ID]:
 			return in, invalid(at+".id", "user %d stands there twice", m.ID)
-		case m.Name == "" || len(m.Name) > 100 || strings.ContainsFunc(m.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-			return in, invalid(at+".name", "a name has 1 to 100 characters, without spaces")
 		case m.Role == "" && len(m.Grants) == 0:
 			return in, invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
 		}
 		seen[m.ID] = true
+		of, err := identity.FindPrincipal(ctx, c, org, at+".principal", m.Principal)
+		if err != nil {
+			return in, err
+		}
+		in.Members[i].PrincipalID = of.ID
 		if err := identity.CheckRoles(ctx, c, org, at, m.Role, m.Grants); err != nil {
 			return in, err
 		}
@@ -157,11 +156,11 @@ func member(g api.GitHost, id int64) *api.Member {
 }
 
 // itself is who acts for a git host's pull requests where no member does.
-func itself(org string, g api.GitHost, role string) identity.Principal {
-	return identity.Principal{Organization: org, Name: "pull-request/" + g.Name, Audience: identity.User, Kind: api.KindService, Role: role}
+func itself(org string, g record.Settings[api.GitHost], role string) identity.Principal {
+	return identity.Principal{Organization: org, ID: g.ID, Name: "pull-request/" + g.V.Name, Audience: identity.User, Kind: api.KindService, Role: role}
 }
 
 // principal is a member as the rules know one.
 func principal(org string, m *api.Member) identity.Principal {
-	return identity.Principal{Organization: org, Name: m.Name, Audience: identity.User, Kind: api.KindUser, Role: m.Role, Grants: m.Grants}
+	return identity.Principal{Organization: org, ID: m.PrincipalID, Name: m.Principal, Audience: identity.User, Kind: api.KindUser, Role: m.Role, Grants: m.Grants}
 }

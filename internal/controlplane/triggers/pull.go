@@ -146,19 +146,19 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	if err != nil {
 		return err
 	}
-	who := itself(org, host.V, api.RoleOperator)
+	who := itself(org, host, api.RoleOperator)
 	by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerPullRequest, Name: host.V.Name, Repository: v.pull.Repository, Number: v.pull.Number, Commit: r.facts.Head}}
 	if v.merged {
 		by.Trigger.Kind, by.Trigger.Commit = api.TriggerPush, r.facts.MergeCommit
 	}
 	if author := member(host.V, r.facts.Author.ID); author != nil {
-		by.Submitters = append(by.Submitters, author.Name)
+		by.Submitters = append(by.Submitters, principal(org, author).Ref())
 	} else {
 		by.Strangers = true
 	}
 	asker, needed := answers(host.V, r, v)
 	if asker != nil {
-		by.Submitters = append(by.Submitters, asker.Name)
+		by.Submitters = append(by.Submitters, principal(org, asker).Ref())
 	}
 	before := v.pull.Previews
 	if len(v.only) == 0 && !v.merged {
@@ -283,7 +283,7 @@ func concerned(ctx context.Context, c *ledger.Change, org string, host api.GitHo
 
 // pullEnds cancels what is of no use any more, and applies what a member wants applied. What is refused is answered.
 func (p *Calls) pullEnds(ctx context.Context, org string, host record.Settings[api.GitHost], r reading, v *verdict) error {
-	who := itself(org, host.V, api.RoleOperator)
+	who := itself(org, host, api.RoleOperator)
 	if r.member != nil && r.said != nil && r.pull.Head == r.facts.Head && r.facts.State == api.PullOpen {
 		who = principal(org, r.member)
 	}

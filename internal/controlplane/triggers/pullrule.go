@@ -126,7 +126,7 @@ func (v *verdict) obey(r reading) string {
 			}
 		}
 		v.only = nil
-		return "Cancelled by " + r.member.Name + "."
+		return "Cancelled by " + r.member.Principal + "."
 	default:
 		return v.wantApplied(r)
 	}

@@ -17,7 +17,7 @@ var (
 	head  = strings.Repeat("a", 40)
 	newer = strings.Repeat("b", 40)
 	noon  = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	anna  = &api.Member{ID: 7, Name: "anna", Role: api.RoleOperator}
+	anna  = &api.Member{ID: 7, Principal: "anna", Role: api.RoleOperator}
 )
 
 // C20: a pull request is a stranger's code until somebody says otherwise.

@@ -81,7 +81,7 @@ func put[T any](ctx context.Context, p *Calls, k kind[T], who identity.Principal
 			outcome, out = api.OutcomeUnchanged, k.view(old, c.Version(key))
 			return errUnchanged
 		}
-		rec := record.Settings[T]{ID: cmp.Or(old.ID, record.NewID(k.ids, c.Now)), Created: old.Created, By: who.Name, V: settled}
+		rec := record.Settings[T]{ID: cmp.Or(old.ID, record.NewID(k.ids, c.Now)), Created: old.Created, By: who.Name, ByID: who.ID, V: settled}
 		if outcome = api.OutcomeChanged; !exists {
 			outcome, rec.Created = api.OutcomeCreated, c.Now
 		}

@@ -66,7 +66,7 @@ func (p *Calls) pullTask(ctx context.Context, c *ledger.Change, d *record.Delive
 			return nil, "a newer delivery shows the pull request", err
 		}
 	}
-	call.Show, d.Pull.Shows, err = p.showOf(ctx, d.Org, host.V, pull)
+	call.Show, d.Pull.Shows, err = p.showOf(ctx, d.Org, host, pull)
 	if pull.Stale || pull.Showing != d.ID {
 		pull.Showing, pull.Stale = d.ID, false // this one shows it
 		c.PutUntil(k, pull, c.Now.Add(record.PullKept))
@@ -75,10 +75,10 @@ func (p *Calls) pullTask(ctx context.Context, c *ledger.Change, d *record.Delive
 }
 
 // showOf is how a pull request is shown now, and the runs whose plans can be seen in that.
-func (p *Calls) showOf(ctx context.Context, org string, host api.GitHost, pull record.Pull) (*api.ShowPull, []string, error) {
+func (p *Calls) showOf(ctx context.Context, org string, host record.Settings[api.GitHost], pull record.Pull) (*api.ShowPull, []string, error) {
 	who := itself(org, host, api.RoleViewer)
 	out := pullrequest.Comment{
-		Organization: org, Key: host.Name, Commit: pull.Head, Posted: pull.Comment != 0, Held: pull.Waits, Commands: len(host.Members) > 0,
+		Organization: org, Key: host.V.Name, Commit: pull.Head, Posted: pull.Comment != 0, Held: pull.Waits, Commands: len(host.V.Members) > 0,
 	}
 	if pull.Note != "" {
 		out.Notes = append(out.Notes, pull.Note)
@@ -102,10 +102,10 @@ func (p *Calls) showOf(ctx context.Context, org string, host api.GitHost, pull r
 		}
 		out.Previews = append(out.Previews, seen)
 	}
-	show := &api.ShowPull{Comment: pull.Comment, Marker: pullrequest.Marker(org, host.Name), Commit: pull.Head, Context: "dayfly", Link: p.cfg.Address}
+	show := &api.ShowPull{Comment: pull.Comment, Marker: pullrequest.Marker(org, host.V.Name), Commit: pull.Head, Context: "dayfly", Link: p.cfg.Address}
 	show.State, show.Description = pullrequest.Status(out)
 	if !pullrequest.Silent(out) {
-		show.Body = pullrequest.Render(out, pullrequest.Limit(host.Kind))
+		show.Body = pullrequest.Render(out, pullrequest.Limit(host.V.Kind))
 	}
 	return show, shows, nil
 }

@@ -53,7 +53,7 @@ func (p *Calls) SubmitTree(ctx context.Context, who identity.Principal, key stri
 	request := record.Hash(fmt.Sprintf("tree %q %q %t %q", in.Workspace, in.Operation, in.Every, in.Message))
 	id := record.NewID(record.RunTreeIDs, p.ledger.Now())
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		before, err := c.Once(ctx, org, who.Name, key, request, id)
+		before, err := c.Once(ctx, org, who.ID, key, request, id)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (p *Calls) SubmitTree(ctx context.Context, who identity.Principal, key stri
 			return nil
 		}
 		t := record.RunTree{
-			ID: id, Org: org, Workspace: in.Workspace, Op: in.Operation, Every: in.Every, Message: in.Message, By: who.Name,
+			ID: id, Org: org, Workspace: in.Workspace, Op: in.Operation, Every: in.Every, Message: in.Message, By: who.Name, ByID: who.ID,
 			Submitters: rules.Submitters(who.Pipeline.Submitter()), Strangers: who.Pipeline != nil, State: api.TreeRunning, Submitted: c.Now,
 		}
 		if t.Nodes, err = p.nodesOf(ctx, c, who, in.Workspace); err != nil {
@@ -165,7 +165,7 @@ func (p *Calls) CancelTree(ctx context.Context, who identity.Principal, id strin
 		if err := mayRun(ctx, c, who, append(t.In(api.TreeWaiting), t.In(api.TreeRunning)...)); err != nil {
 			return err
 		}
-		t.Cancelled = &record.TreeCancel{By: who.Name, At: c.Now, Reason: in.Reason}
+		t.Cancelled = &record.TreeCancel{By: who.Name, ByID: who.ID, At: c.Now, Reason: in.Reason}
 		c.Put(record.RunTreeKey(org, id), t)
 		identity.Audit(c, who, action, id, "done", t.Workspace+rules.Because(in.Reason))
 		return nil
@@ -371,7 +371,7 @@ func skipUnchanged(ctx context.Context, c *ledger.Change, t *record.RunTree, due
 
 // runNode submits the run of a node, if it is still due when that is committed.
 func (p *Calls) runNode(ctx context.Context, t record.RunTree, name string) error {
-	who := identity.Principal{Organization: t.Org, Name: t.By, Audience: identity.User, Kind: api.KindUser, Role: api.RoleOperator}
+	who := identity.Principal{Organization: t.Org, ID: t.ByID, Name: t.By, Audience: identity.User, Kind: api.KindUser, Role: api.RoleOperator}
 	by := runs.Triggered{
 		Trigger: record.Trigger{Kind: api.TriggerTree, Name: t.ID}, Submitters: t.Submitters, Strangers: t.Strangers,
 		Also: func(ctx context.Context, c *ledger.Change, w *record.Workflow) error { return noteRun(ctx, c, t.ID, w) },
@@ -429,7 +429,7 @@ func (p *Calls) cancelRuns(ctx context.Context, org, id string) error {
 		if err != nil || !ok || t.Over() || t.Cancelled == nil {
 			return err
 		}
-		who := identity.Principal{Organization: org, Name: t.Cancelled.By, Audience: identity.User, Kind: api.KindUser, Role: api.RoleOperator}
+		who := identity.Principal{Organization: org, ID: t.Cancelled.ByID, Name: t.Cancelled.By, Audience: identity.User, Kind: api.KindUser, Role: api.RoleOperator}
 		reason := api.WithReason{Reason: text.Cut("of tree "+id+rules.Because(t.Cancelled.Reason), 500)}
 		again := false
 		for _, n := range t.Nodes {

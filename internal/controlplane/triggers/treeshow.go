@@ -33,9 +33,13 @@ func (p *Calls) inTree(org, id string) identity.Scope {
 			if err != nil && !errors.Is(err, workflow.ErrNotFound) {
 				return nil, err
 			}
-			out = append(out, chain...)
+			for _, above := range chain {
+				if !slices.Contains(out, above) {
+					out = append(out, above)
+				}
+			}
 		}
-		return rules.Submitters(out...), nil
+		return out, nil
 	}
 }
 
@@ -128,7 +132,7 @@ func (p *Calls) Trees(ctx context.Context, who identity.Principal, cursor string
 func viewTree(t record.RunTree, edges map[string][]string, sees map[string]bool) api.Tree {
 	out := api.Tree{
 		ID: t.ID, Workspace: t.Workspace, Operation: t.Op, Every: t.Every, Message: t.Message, State: t.State, CancelRequested: t.Cancelled != nil,
-		SubmittedBy: t.By, SubmittedAt: t.Submitted, Size: len(t.Nodes), Nodes: []api.TreeNode{},
+		SubmittedBy: t.By, SubmittedByID: t.ByID, SubmittedAt: t.Submitted, Size: len(t.Nodes), Nodes: []api.TreeNode{},
 	}
 	if !t.Ended.IsZero() {
 		out.EndedAt = &t.Ended

@@ -223,9 +223,9 @@ func (t *turn) act(ctx context.Context, s schedule, c cycle, ws record.Workspace
 		after = before
 		after.Note, after.Waits = d.note, true
 	case d.do == submit:
-		who := identity.Principal{Organization: t.org, Name: "schedule/" + s.V.Name, Audience: identity.User, Role: api.RoleOperator}
-		key := fmt.Sprintf("%s/%s/%d", s.ID, ws.ID, c.at.Unix())
-		by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerSchedule, Name: s.V.Name}, Submitters: []string{s.By}}
+		who := identity.Principal{Organization: t.org, ID: s.ID, Name: "schedule/" + s.V.Name, Audience: identity.User, Role: api.RoleOperator}
+		key := fmt.Sprintf("%s/%d", ws.ID, c.at.Unix())
+		by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerSchedule, Name: s.V.Name}, Submitters: api.PrincipalRefs{{ID: s.ByID, Name: s.By}}}
 		wf, err := t.runs.SubmitFor(ctx, who, key, submitOf(s.V, ws.W.Name), by)
 		refusal, refused := errors.AsType[*workflow.Error](err)
 		switch {

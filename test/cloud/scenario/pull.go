@@ -41,9 +41,11 @@ func pullRequest(ctx context.Context, s *scene) {
 	s.must(err)
 	_, _, err = s.c.Client.PutWorkspace(ctx, w)
 	s.must(err)
+	_, err = s.c.Client.CreatePrincipal(ctx, api.NewPrincipal{Name: "bob"})
+	s.must(err)
 	of := api.GitHost{
 		Name: forge, Kind: api.HostGitHub, URL: s.Git.origin(), TokenRef: s.secrets[4].arn, Pool: cmp.Or(s.Cloud.Pool, "main"),
-		Members: []api.Member{{ID: host.User("bob"), Name: "bob", Role: api.RoleOperator}},
+		Members: []api.Member{{ID: host.User("bob"), Principal: "bob", Role: api.RoleOperator}},
 	}
 	_, _, err = s.c.Client.PutGitHost(ctx, of)
 	s.must(err)
