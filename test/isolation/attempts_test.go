@@ -75,9 +75,11 @@ var attempts = []attempt{
 	{name: "references", what: "as an operator, name another pool, user name, host or secret", try: (*world).references},
 	{name: "names", what: "get the state of another workspace by naming one's own after its id", try: (*world).names},
 	{name: "deleted", what: "get the state of a deleted workspace of another project by its name", try: (*world).deleted},
+	{name: "assigned", what: "get into a pool by the name of a deleted workspace that was assigned to it", try: (*world).assigned},
 	{name: "artifacts", what: "leave artifacts that are links, pipes, endless or not its own, and reach those of others", try: (*world).artifacts},
 	{name: "planswap", what: "swap the plan file before it is read, while it is shown and before it is applied", try: (*world).planswap},
 	{name: "bundle", what: "apply another plan than the approved one, or apply it to another state or source", try: (*world).bundle},
+	{name: "principals", what: "approve one's own plan as somebody else: by a second token, by the name of who has left", try: (*world).principals},
 	{name: "rules", what: "have policies read more than the plan, or pass a plan that they deny: by links, builtins, processes left", try: (*world).rules, only: config.TargetProcess, not: noGit},
 	{name: "input", what: "get the plan of another workspace, or leave one for it", try: (*world).input},
 	{name: "fork", what: "run the code of a fork, or of a commit that was pushed after a release", try: (*world).fork, only: config.TargetProcess, not: noGit},
@@ -396,6 +398,36 @@ func (w *world) names() {
 	in.Name, in.State.Key = "named-so", id
 	_, _, err = eve.PutWorkspace(ctx, in)
 	w.tried("name the place of the state", errors.Is(err, workflow.ErrInvalid), "%v", err)
+}
+
+// assigned: the pool has no agent, so a run that gets there waits for it.
+func (w *world) assigned() {
+	ctx, name, pool := w.t.Context(), "assigned", "trusted"
+	in := func(project string) api.Workspace {
+		return api.Workspace{Name: name, Project: project, Engine: api.EngineCommand, Commands: map[string]string{"preview": "true"}, Source: api.Source{Directory: w.precious.dir}}
+	}
+	_, _, err := w.cl.PutWorkspace(ctx, in(""))
+	w.must(err)
+	_, err = w.cl.CreatePool(ctx, api.PoolSettings{Name: &pool, AssignedWorkspaces: &[]string{name}})
+	w.must(err)
+	w.must(w.cl.DeleteWorkspace(ctx, name))
+	eve := w.member("assigned")
+	_, _, err = eve.PutWorkspace(ctx, in("assigned"))
+	w.must(err)
+	verdicts, err := eve.ExplainPools(ctx, api.ExplainPools{Workspace: name})
+	w.must(err)
+	for _, v := range verdicts.Items {
+		if v.Pool == pool {
+			w.tried("have its runs served there", !v.Gets, "%s", v.Why)
+		}
+	}
+	named := in("assigned")
+	named.Pool = pool
+	_, _, err = eve.PutWorkspace(ctx, named)
+	w.tried("name the pool", errors.Is(err, workflow.ErrForbidden), "%v", err)
+	got, err := w.cl.Pool(ctx, pool)
+	w.must(err)
+	w.tried("stay on its list", len(got.AssignedWorkspaces) == 0, "%v", got.AssignedWorkspaces)
 }
 
 func (w *world) deleted() {

@@ -97,7 +97,13 @@ func (w *world) forge() *forge {
 func (f *forge) known(in api.GitHost) {
 	f.w.t.Helper()
 	in.Name, in.Kind, in.TokenRef = f.name, api.HostGitHub, "file:forge-token"
-	in.Members = []api.Member{{ID: f.User("bob"), Name: "bob", Role: api.RoleOperator}, {ID: f.User("carol"), Name: "carol", Role: api.RoleOperator}}
+	for _, name := range []string{"bob", "carol"} {
+		_, err := f.w.cl.CreatePrincipal(f.w.t.Context(), api.NewPrincipal{Name: name})
+		if !errors.Is(err, workflow.ErrExists) {
+			f.w.must(err)
+		}
+	}
+	in.Members = []api.Member{{ID: f.User("bob"), Principal: "bob", Role: api.RoleOperator}, {ID: f.User("carol"), Principal: "carol", Role: api.RoleOperator}}
 	_, _, err := f.w.cl.PutGitHost(f.w.t.Context(), in)
 	f.w.must(err)
 	f.hook, err = f.w.cl.RotateWebhookSecret(f.w.t.Context(), f.name)

@@ -143,6 +143,49 @@ func (w *world) stateFile(workspace string) string {
 	return filepath.Join(w.stateDir(workspace), "terraform.tfstate")
 }
 
+// principals: carol has two tokens, and dave has left.
+func (w *world) principals() {
+	ctx := w.t.Context()
+	token := func(cl *client.Client, in api.NewToken) (api.TokenValue, error) {
+		in.Role = api.RoleOperator
+		return cl.CreateToken(ctx, in)
+	}
+	first, err := token(w.cl, api.NewToken{Name: "caroline"})
+	w.must(err)
+	second, err := token(w.cl, api.NewToken{Name: "dora", Principal: "caroline"})
+	w.must(err)
+	dave, err := token(w.cl, api.NewToken{Name: "dave"})
+	w.must(err)
+	w.must(w.cl.RevokeToken(ctx, dave.Token.ID))
+	carol, phone := w.client(w.up.url, first.Value), w.client(w.up.url, second.Value)
+	_, err = w.cl.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{Required: true, NotBySubmitter: true}})
+	w.must(err)
+	defer func() {
+		_, err := w.cl.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{}})
+		w.must(err)
+	}()
+	w.preview("principals", "thing.planned", "none")
+	wf, err := carol.Submit(ctx, api.Submit{Workspace: "principals", Operation: workflow.Update})
+	w.must(err)
+	until(w.t, "the preview is over", func() bool { return w.show(wf.ID).State.Terminal() })
+	plan, _ := w.shown(w.show(wf.ID))
+	this := api.Decision{SHA256: plan.Made.SHA256}
+	for what, as := range map[string]*client.Client{"by the token": carol, "by another token": phone, "by the token of who has left": w.client(w.up.url, dave.Value)} {
+		_, err = as.Approve(ctx, wf.ID, this)
+		w.tried("approve "+what, errors.Is(err, workflow.ErrForbidden) || errors.Is(err, workflow.ErrRevoked), "%v", err)
+	}
+	_, err = token(phone, api.NewToken{Name: "mallory"})
+	w.tried("make another principal", errors.Is(err, workflow.ErrForbidden), "%v", err)
+	_, err = token(w.cl, api.NewToken{Name: "dave"})
+	w.tried("have an admin make a token of the name of who has left", errors.Is(err, workflow.ErrExists), "%v", err)
+	_, err = w.cl.CreatePrincipal(ctx, api.NewPrincipal{Name: "dave"})
+	w.tried("have an admin make a principal of that name", errors.Is(err, workflow.ErrExists), "%v", err)
+	r := w.show(wf.ID).Review
+	w.tried("count as two", r.Status == api.ReviewWaiting && len(r.Votes) == 0, "%s, %d votes", r.Status, len(r.Votes))
+	_, err = w.operator.Approve(ctx, wf.ID, this)
+	w.must(err) // another principal may
+}
+
 // planswap: whatever the code does, the plan that is applied is the one that was shown, or none is.
 func (w *world) planswap() {
 	for mode, what := range map[string]string{
