@@ -67,7 +67,6 @@ type Dir[E Entry] struct {
 	Pending map[string]bool // references of launches that are under way
 	Closed  bool            // no task is launched any more
 
-	mode      fs.FileMode
 	lock      *os.File
 	keys      map[key]string // to reference
 	launching map[key]*launch
@@ -93,8 +92,8 @@ type launch struct {
 	err  error
 }
 
-// Open makes the directories and takes the lock, which Unlock gives back. A mode of 0 leaves existing directories
-// alone. The owner is the user of runners.
+// Open makes the directories and takes the lock, which Unlock gives back. The mode is that of the directory for tasks; 0
+// leaves one that exists alone. The owner is the user of runners.
 func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], error) {
 	if m.Log == nil {
 		m.Log = slog.New(slog.DiscardHandler)
@@ -104,23 +103,22 @@ func Open[E Entry](m launcher.Machine, mode fs.FileMode, owner int) (*Dir[E], er
 	}
 	m.Grace = cmp.Or(m.Grace, launcher.DefaultGrace)
 	d := &Dir[E]{
-		SpoolDir: SpoolDir{Dir: filepath.Join(m.Dir, "spools"), Owner: owner, Now: m.Now}, Machine: m, Now: m.Now, mode: cmp.Or(mode, 0o700),
+		SpoolDir: SpoolDir{Dir: filepath.Join(m.Dir, "spools"), Owner: owner, Now: m.Now}, Machine: m, Now: m.Now,
 		Entries: map[string]E{}, Active: map[string]E{}, Pending: map[string]bool{}, keys: map[key]string{}, launching: map[key]*launch{},
 		journal: &journal{dir: m.Dir, now: m.Now, log: m.Log, home: map[string]*segment{}},
 		changed: make(chan struct{}),
 	}
-	for _, dir := range []string{m.Dir, m.StateRoot} {
-		if dir == "" {
-			continue
-		}
-		if err := os.MkdirAll(dir, d.mode); err != nil {
-			return nil, fmt.Errorf("make directory: %w", err)
-		}
-		if mode == 0 {
-			continue
-		}
-		if err := os.Chmod(dir, mode); err != nil {
+	if err := os.MkdirAll(m.Dir, cmp.Or(mode, 0o700)); err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	if mode != 0 {
+		if err := os.Chmod(m.Dir, mode); err != nil {
 			return nil, fmt.Errorf("set mode of directory: %w", err)
+		}
+	}
+	if m.StateRoot != "" {
+		if err := makeRoot(m.StateRoot); err != nil {
+			return nil, err
 		}
 	}
 	var err error

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
@@ -42,26 +43,68 @@ func (d *Dir[E]) checkStates(r launcher.Request) error {
 	return nil
 }
 
-// MakeState makes the directory of a state.
+// passed is the mode of the directories above states: engines of other users pass through them and cannot list them. Each
+// launcher makes them so, because the next one to use a data directory may be of another kind.
+const passed = 0o711
+
+// MakeState makes the directory of a state. Where it may not, the error is final and says whose the directory is.
 func (d *Dir[E]) MakeState(dir string) error {
 	root, err := os.OpenRoot(d.StateRoot)
 	if err != nil {
-		return fmt.Errorf("open directory for states: %w", err)
+		return barred(fmt.Errorf("open directory for states: %w", err), d.StateRoot)
 	}
 	defer func() { _ = root.Close() }()
-	for _, one := range []struct {
-		name string
-		mode fs.FileMode
-	}{{filepath.Dir(dir), d.mode}, {dir, 0o700}} {
-		err := root.Mkdir(one.name, one.mode)
-		if err == nil {
-			err = root.Chmod(one.name, one.mode) // whatever the umask took away
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make directory for state: %w", err)
-		}
+	above := filepath.Dir(dir)
+	if err := root.Mkdir(above, passed); err != nil && !errors.Is(err, fs.ErrExist) {
+		return barred(fmt.Errorf("make directory for states: %w", err), d.StateRoot)
+	}
+	if err := widen(root, above); err != nil {
+		return barred(fmt.Errorf("set mode of directory for states: %w", err), d.State(above))
+	}
+	err = root.Mkdir(dir, 0o700)
+	if err == nil {
+		err = root.Chmod(dir, 0o700) // whatever the umask took away
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return barred(fmt.Errorf("make directory for state: %w", err), d.State(above))
 	}
 	return nil
+}
+
+// makeRoot makes the directory above all states.
+func makeRoot(dir string) error {
+	if err := os.MkdirAll(dir, passed); err != nil {
+		return fmt.Errorf("make directory for states: %w", err)
+	}
+	above, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return fmt.Errorf("open directory for states: %w", err)
+	}
+	defer func() { _ = above.Close() }()
+	if err := widen(above, filepath.Base(dir)); err != nil {
+		return barred(fmt.Errorf("set mode of directory for states: %w", err), dir)
+	}
+	return nil
+}
+
+// widen lets others pass through a directory. It takes nothing away: jobs may be using it.
+func widen(root *os.Root, name string) error {
+	info, err := root.Stat(name)
+	if err != nil || info.Mode().Perm()&passed == passed {
+		return err
+	}
+	return root.Chmod(name, info.Mode().Perm()|passed)
+}
+
+// barred says of an error of permission whose the directory is, and what heals it.
+func barred(err error, dir string) error {
+	info, serr := os.Stat(dir)
+	if serr != nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	owner, us := info.Sys().(*syscall.Stat_t).Uid, os.Geteuid()
+	return launcher.Never("%v: the directory %s belongs to user %d, has the mode %04o, and this process is user %d: chown -R %d %s, or run as that user",
+		err, dir, owner, info.Mode().Perm(), us, us, dir)
 }
 
 // GiveState gives the directory of a state and what is in it to a user. It leaves files with a second name alone: see
