@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
-	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // dataFlag names a data directory.
@@ -64,9 +63,7 @@ func (c *serverRestore) Run(a *app) error {
 	if out.Aside != "" {
 		a.say("the records that were there are %s now", out.Aside)
 	}
-	if out.Cancelled > 0 {
-		a.say("cancelled %s that had not started: each may have run since the backup. dayfly workflow retry runs one again.", text.Count(out.Cancelled, "workflow"))
-	}
+	a.say("%s: what would have gone on by itself may have been done since the backup. docs/operations.md says how to do it again.", out.Ended)
 	a.say("tokens that were revoked since %s are valid again: revoke them anew", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
 	return a.done(out, "%s", out.Data)
 }

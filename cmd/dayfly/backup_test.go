@@ -260,7 +260,7 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 			t.Errorf("over a backup: got %+v", got)
 		}
 		restored := filepath.Join(reachable(t), "data")
-		if got := w.run("server", "restore", last, "--data", restored); got.code != exitOK || !strings.Contains(got.stderr, "that had not started") {
+		if got := w.run("server", "restore", last, "--data", restored); got.code != exitOK || !strings.Contains(got.stderr, "workflows cancelled") {
 			t.Errorf("restore: %+v", got)
 		}
 		states := w.wantWhole(restored)

@@ -89,6 +89,17 @@ func TestBuild_OverAWS(t *testing.T) {
 		t.Errorf("pass: %v, %v", out, err)
 	}
 
+	// What an administrator does after a restore of the table, twice.
+	for _, want := range []api.Restored{{Workflows: 2}, {}} { // the one that was claimed has not started either
+		out, err := w.f.Handle(t.Context(), []byte(`{"restored":true}`))
+		if err != nil || out != want {
+			t.Errorf("restored: %v, %v, want %v", out, err, want)
+		}
+	}
+	if out := claim(); len(out.Jobs) != 0 {
+		t.Errorf("claimed %+v after a restore", out)
+	}
+
 	// The sample names a token that nobody has.
 	out, err := w.f.Handle(t.Context(), json.RawMessage(sample(t, "http-api-claim")))
 	if answer, ok := out.(events.APIGatewayV2HTTPResponse); err != nil || !ok || answer.StatusCode != 401 {

@@ -69,12 +69,19 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 	case *events.APIGatewayProxyRequest:
 		boot.Began(ctx, f.log, request.RequestContext.RequestID)
 		return f.serveREST(ctx, *request)
+	case restored:
+		return f.restored(ctx)
 	}
 	return nil, f.pass(ctx)
 }
 
+// restored is the event {"restored": true}, with which an administrator of the account invokes the function after its table
+// was restored. No caller of the API can make one: a gateway's events have the request inside.
+type restored struct{}
+
 // decode tells the events of the function apart: a request of an HTTP API in payload format 2.0, one of a REST API in
-// payload format 1.0, or a schedule (EventBridge's own event, or an empty object), which is nil. It is a pure function.
+// payload format 1.0, restored, or a schedule (EventBridge's own event, or an empty object), which is nil. It is a pure
+// function.
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 func decode(raw []byte) (any, error) {
 	var shape map[string]json.RawMessage
@@ -86,6 +93,8 @@ func decode(raw []byte) (any, error) {
 	_ = json.Unmarshal(shape["version"], &format)
 	_ = json.Unmarshal(shape["httpMethod"], &method)
 	switch {
+	case string(shape["restored"]) == "true" && len(shape) == 1:
+		return restored{}, nil
 	case len(shape) == 0, kind == "Scheduled Event":
 		return nil, nil //nolint:nilnil // a schedule brings no request
 	case format == "2.0" && shape["requestContext"] != nil:
@@ -168,6 +177,13 @@ func (f *function) pass(ctx context.Context) error {
 	sum, err := f.plane.Pass(ctx)
 	f.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed, "deleted", sum.Deleted, "left", sum.Left, "err", err)
 	return err
+}
+
+// restored ends what would go on by itself in a table that was restored, and answers how many of each.
+func (f *function) restored(ctx context.Context) (any, error) {
+	out, err := f.plane.Restored(ctx)
+	f.log.InfoContext(ctx, "records restored", "ended", out.String(), "err", err)
+	return out, err
 }
 
 // ensureAdmin makes the token in the deployment's secret the admin token. If that fails, requests are answered all

@@ -362,7 +362,7 @@ func TestDecode_TellsTheEventsApart(t *testing.T) {
 	}
 	for _, raw := range []string{
 		"", "null", "[]", `{"version":"1.0","requestContext":{}}`, `{"version":"2.0"}`, `{"version":"2.0","requestContext":7}`,
-		`{"httpMethod":"GET"}`, `{"httpMethod":"","requestContext":{}}`, `{"httpMethod":"GET","requestContext":7}`, `{"version":"1.0","httpMethod":"GET","requestContext":{}}`,
+		`{"restored":false}`, `{"restored":"true"}`, `{"restored":true,"body":"{}"}`, `{"httpMethod":"GET"}`, `{"httpMethod":"","requestContext":{}}`, `{"httpMethod":"GET","requestContext":7}`, `{"version":"1.0","httpMethod":"GET","requestContext":{}}`,
 	} {
 		if _, err := decode([]byte(raw)); err == nil {
 			t.Errorf("%q was taken", raw)
@@ -393,6 +393,10 @@ func FuzzDecode(f *testing.F) {
 			before := request.Path
 			if got, err := cleanREST(*request); err == nil && got.IsBase64Encoded || request.Path != before {
 				t.Errorf("%q became %+v", raw, got)
+			}
+		case restored:
+			if !strings.Contains(string(raw), "restored") {
+				t.Errorf("%q ends what waits", raw)
 			}
 		default:
 			t.Errorf("%q became a %T", raw, request)

@@ -1,6 +1,11 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
 
 // Days for which an organization keeps its workflows, if it sets none, and their bounds. Days are counted from a
 // workflow's submission. A workflow lives for some days itself, so that none may be kept shorter.
@@ -42,4 +47,24 @@ type OrganizationSettings struct {
 	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       *string   `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`
 	AuditRetention    *int      `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
+}
+
+// Restored counts what was ended after a control plane's records were restored from an earlier copy.
+type Restored struct {
+	Workflows  int `json:"workflows"`  // cancelled, because they had not started
+	Plans      int `json:"plans"`      // expired, that waited for an approval or for a merge
+	Trees      int `json:"trees"`      // of which what waited was cancelled
+	Deliveries int `json:"deliveries"` // dropped
+	Schedules  int `json:"schedules"`  // paused, because they change states
+}
+
+// Plus is the sum of two.
+func (r Restored) Plus(more Restored) Restored {
+	return Restored{r.Workflows + more.Workflows, r.Plans + more.Plans, r.Trees + more.Trees, r.Deliveries + more.Deliveries, r.Schedules + more.Schedules}
+}
+
+// String says how many of each.
+func (r Restored) String() string {
+	return fmt.Sprintf("%s cancelled, %s expired, %s cancelled, %s dropped, %s paused", text.Count(r.Workflows, "workflow"), text.Count(r.Plans, "plan"),
+		text.Count(r.Trees, "tree"), text.Count(r.Deliveries, "delivery"), text.Count(r.Schedules, "schedule"))
 }

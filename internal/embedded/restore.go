@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -22,10 +23,10 @@ const restoringFile = privateDir + "/restoring"
 
 // Restored is what a restore did.
 type Restored struct {
-	Manifest  Manifest
-	Data      string // the data directory
-	Cancelled int    // workflows that had not started
-	Aside     string // where the records are that were there before; empty if there were none
+	Manifest Manifest
+	Data     string       // the data directory
+	Ended    api.Restored // what would have gone on by itself
+	Aside    string       // where the records are that were there before; empty if there were none
 }
 
 // RestoreConfig says what is restored.
@@ -37,8 +38,8 @@ type RestoreConfig struct {
 	Log     *slog.Logger
 }
 
-// Restore puts a backup in the place of a data directory's records. What had not started when the backup was made is
-// cancelled, because it may have run since. One that is cut short is finished by the next one.
+// Restore puts a backup in the place of a data directory's records. What would go on by itself is ended, because it may
+// have been done since the backup was made. One that is cut short is finished by the next one.
 func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 	if out.Manifest, err = OpenBackup(ctx, cfg.Backup); err != nil {
 		return out, err
@@ -62,7 +63,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 	}
 	// All that can fail comes before anything is changed.
 	const making = ".restoring"
-	if out.Cancelled, err = prepare(ctx, cfg, db+making, blobs+making); err != nil {
+	if out.Ended, err = prepare(ctx, cfg, db+making, blobs+making); err != nil {
 		return out, errors.Join(err, removeAll(db+making), removeAll(blobs+making))
 	}
 	if err := writePrivate(marker, suffix); err != nil {
@@ -86,29 +87,29 @@ func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 	return out, errors.Join(os.Remove(marker), removeAll(db+making), syncDir(d.file(privateDir)))
 }
 
-// prepare copies a backup to two paths, checks the records, and cancels what had not started.
-func prepare(ctx context.Context, cfg RestoreConfig, path, blobs string) (cancelled int, err error) {
+// prepare copies a backup to two paths, checks the records, and ends what would go on by itself.
+func prepare(ctx context.Context, cfg RestoreConfig, path, blobs string) (ended api.Restored, err error) {
 	if err := errors.Join(removeAll(path), removeAll(blobs)); err != nil {
-		return 0, err
+		return ended, err
 	}
 	if err := copyTree(ctx, filepath.Join(cfg.Backup, backupBlobs), blobs); err != nil {
-		return 0, err
+		return ended, err
 	}
 	if err := syncTree(blobs); err != nil {
-		return 0, err
+		return ended, err
 	}
 	if err := copyFile(filepath.Join(cfg.Backup, backupRecords), path); err != nil {
-		return 0, err
+		return ended, err
 	}
 	if err := sqlite.Check(ctx, path); err != nil {
-		return 0, err
+		return ended, err
 	}
 	st, err := sqlite.Open(ctx, path, sqlite.Config{Log: cfg.Log, Program: "dayfly " + cfg.Version})
 	if err != nil {
-		return 0, err
+		return ended, err
 	}
-	cancelled, err = controlplane.New(st, controlplane.Config{Log: cfg.Log}).Restored(ctx, "a restore")
-	return cancelled, errors.Join(err, st.Close())
+	ended, err = controlplane.New(st, controlplane.Config{Log: cfg.Log}).Restored(ctx)
+	return ended, errors.Join(err, st.Close())
 }
 
 // removeAll removes what is no longer wanted, with what has a longer name: the log of records, and copies that a

@@ -10,10 +10,13 @@ import (
 	"time"
 )
 
-// Count says how many of something there are: 1 line, 2 lines.
+// Count says how many of something there are: 1 line, 2 lines, 2 tries.
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if stem, y := strings.CutSuffix(noun, "y"); y && !strings.ContainsAny(stem[len(stem)-1:], "aeiou") {
+		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

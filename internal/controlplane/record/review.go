@@ -41,8 +41,16 @@ func CarriedKey(org, wsid, values string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: CarriedPrefix(wsid) + values}
 }
 
-// CarriedPrefix begins the sort keys of those of one workspace.
-func CarriedPrefix(wsid string) string { return "carried/" + wsid + "/" }
+// carriedPrefix begins the sort keys of those of all workspaces.
+const carriedPrefix = "carried/"
+
+// CarriedPrefix begins the sort keys of those of one workspace; of all, where none is named.
+func CarriedPrefix(wsid string) string {
+	if wsid == "" {
+		return carriedPrefix
+	}
+	return carriedPrefix + wsid + "/"
+}
 
 // ApprovalKey has what a project requires before a plan is applied: an api.Approval. An empty project is the
 // organization. It lies beside the settings, so that a function of an older version cannot drop it.

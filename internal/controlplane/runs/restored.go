@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
@@ -11,23 +12,64 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Restored cancels what had not started when the records were copied that this store was restored from. It may have
-// run since, and a deployment is never started twice. What was running is left to the rules of time. It is idempotent.
-func (p *Calls) Restored(ctx context.Context, by string) (cancelled int, err error) {
-	c := p.ledger.View()
-	for org, err := range c.All(ctx, store.Scan{Part: "orgs", Limit: 100}) {
-		if err != nil {
-			return cancelled, err
+// EndRestored keeps what an organization's restored records hold from running: what had not started is cancelled, and what
+// waits for an approval or a merge expires. Each may have been done since the copy was made, and a deployment is never
+// started twice. It adds what it did to out.
+func (p *Calls) EndRestored(ctx context.Context, org, by string, out *api.Restored) error {
+	// All that waits or is claimed has a timer on the wall clock.
+	for _, part := range append(record.TimerParts(org), record.OldTimerPart(org)) {
+		n, err := p.notStartedOf(ctx, org, store.Scan{Part: part, To: record.ServiceTimers, Limit: 100}, by)
+		if out.Workflows += n; err != nil {
+			return err
 		}
-		// All that waits or is claimed has a timer on the wall clock.
-		for _, part := range append(record.TimerParts(org.Key.Sort), record.OldTimerPart(org.Key.Sort)) {
-			n, err := p.notStartedOf(ctx, org.Key.Sort, store.Scan{Part: part, To: record.ServiceTimers, Limit: 100}, by)
-			if cancelled += n; err != nil {
-				return cancelled, err
+	}
+	for _, list := range []store.Scan{
+		{Part: record.ReviewPart(org), Limit: 100}, record.Under(record.OrganizationPart(org), record.CarriedPrefix(""), 100),
+	} {
+		for r, err := range p.ledger.View().All(ctx, list) {
+			if err == nil {
+				err = p.expire(ctx, org, r, by, out)
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}
-	return cancelled, nil
+	return nil
+}
+
+// expire ends the review that an entry of a list names, and removes the entry.
+func (p *Calls) expire(ctx context.Context, org string, entry store.Record, by string, out *api.Restored) error {
+	of, err := record.Decode[record.Name](entry)
+	if err != nil {
+		return err
+	}
+	expired := 0
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		expired = 0
+		k := record.ReviewKey(of.ID)
+		if err := c.Load(ctx, entry.Key, k); err != nil {
+			return err
+		}
+		c.Remove(entry.Key)
+		w, err := c.Workflow(ctx, org, of.ID)
+		if errors.Is(err, workflow.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r, ok, err := ledger.Get[record.Review](c.Read, k)
+		if err != nil || !ok || r.Status != api.ReviewWaiting && r.Status != api.ReviewMerge || rules.Expired(r, c.Now) {
+			return err
+		}
+		r.Status, r.Expires, expired = api.ReviewWaiting, c.Now, 1
+		c.Put(k, r)
+		c.Note(w, rules.Note{Kind: "expired", Text: "its plan expires by " + by + ": it may have been applied since; make a new preview", Actor: by})
+		return nil
+	})
+	out.Plans += expired
+	return err
 }
 
 // notStartedOf cancels what has not started of the workflows that timers name.

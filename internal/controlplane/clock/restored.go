@@ -1,0 +1,38 @@
+package clock
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/store"
+)
+
+// by is who does it, in timelines and in the audit trail.
+const by = "a restore"
+
+// Restored ends what would go on by itself in a store that was restored from a copy of its records: it may have been done
+// since the copy was made, and nobody asked for it a second time. What was running is left to the rules of time. Call it
+// before anything else uses the store. It is idempotent: a second call, also after a first that failed, does what is left.
+func (p *Calls) Restored(ctx context.Context) (out api.Restored, err error) {
+	for org, err := range p.ledger.View().All(ctx, store.Scan{Part: "orgs", Limit: 100}) {
+		if err != nil {
+			return out, err
+		}
+		var did api.Restored
+		// Trees and schedules first: they would make more of what is ended then.
+		err := errors.Join(p.starts.EndRestored(ctx, org.Key.Sort, &did), p.runs.EndRestored(ctx, org.Key.Sort, by, &did))
+		if did != (api.Restored{}) {
+			err = errors.Join(err, p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
+				identity.Audit(c, identity.Principal{Organization: org.Key.Sort, Name: by}, "records.restore", org.Key.Sort, "done", did.String())
+				return nil
+			}))
+		}
+		if out = out.Plus(did); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
