@@ -15,6 +15,11 @@ func TestCount_OneIsOne(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+	for noun, want := range map[string]string{"delivery": "2 deliveries", "try": "2 tries", "day": "2 days"} {
+		if got := text.Count(2, noun); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
 }
 
 func TestMiddle_KeepsBothEnds(t *testing.T) {
