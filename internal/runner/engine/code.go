@@ -20,6 +20,7 @@ type Code struct {
 	Files     int               // that an engine would read
 	Backend   string            // type of the backend block; empty means none
 	Settings  map[string]string // of the backend: those that are plain strings
+	Computed  []string          // the names of its other settings
 	Cloud     bool              // a cloud block stands there instead
 	Providers []string          // names of the providers that have a block of their own
 	Modules   []string          // sources of the modules that it calls: those that are plain strings
@@ -34,7 +35,8 @@ func readDeclared(root, engine string) declared {
 func (c Code) declared() declared {
 	d := declared{backend: c.Backend, cloud: c.Cloud, unsure: c.Unsure}
 	if c.Backend == "local" {
-		d.path = c.Settings["path"]
+		d.path, d.workspaceDir = c.Settings["path"], c.Settings["workspace_dir"]
+		d.computed = slices.ContainsFunc(c.Computed, func(name string) bool { return name == "path" || name == "workspace_dir" })
 	}
 	return d
 }
@@ -109,10 +111,10 @@ func parseCode(src []byte, name string, c *Code) {
 }
 
 func (c *Code) backend(name string) {
-	c.Backend, c.Settings, c.Cloud = name, map[string]string{}, false
+	c.Backend, c.Settings, c.Computed, c.Cloud = name, map[string]string{}, nil, false
 }
 
-func (c *Code) cloud() { c.Backend, c.Settings, c.Cloud = "", nil, true }
+func (c *Code) cloud() { c.Backend, c.Settings, c.Computed, c.Cloud = "", nil, nil, true }
 
 // parseHCL reads tokens, not a syntax tree: the parser of the language follows nested expressions on the stack without
 // a bound, and the code of a workspace must not be able to end the runner.
@@ -138,6 +140,8 @@ func parseHCL(src []byte, name string, c *Code) {
 			switch {
 			case depth == 2 && inner && value != "":
 				c.Settings[word] = value
+			case depth == 2 && inner && i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenEqual:
+				c.Computed = append(c.Computed, word)
 			case depth == 1 && top == "module" && word == "source" && value != "":
 				c.Modules = append(c.Modules, value)
 			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
@@ -211,8 +215,10 @@ func parseJSON(src []byte, c *Code) {
 					c.backend(name)
 					for _, inner := range blocks(backend[name]) {
 						for key, value := range inner {
-							if text, ok := value.(string); ok {
+							if text, ok := value.(string); ok && !strings.Contains(text, "${") {
 								c.Settings[key] = text
+							} else {
+								c.Computed = append(c.Computed, key)
 							}
 						}
 					}

@@ -43,6 +43,30 @@ func closeAll(folders ...*folder) {
 	}
 }
 
+// names lists a directory, and nothing where there is none.
+func (f *folder) names(dir string) (names []string, err error) {
+	if f == nil {
+		return nil, nil
+	}
+	entries, err := fs.ReadDir(f.root.FS(), dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// hollow says whether a file is there and empty.
+func (f *folder) hollow(name string) bool {
+	if f == nil {
+		return false
+	}
+	info, err := f.root.Lstat(name)
+	return err == nil && info.Size() == 0
+}
+
 // join returns the path of a name, for the engine.
 func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 

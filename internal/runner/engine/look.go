@@ -1,13 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
@@ -80,19 +80,19 @@ func (t *terraform) asideBackend() (backendRecord, error) {
 
 // beside lists the states that lie beside the code.
 func (t *terraform) beside() ([]otherState, error) {
-	if t.aside == nil {
-		return nil, nil
+	if err := t.code.outside(); err != nil {
+		return nil, err
 	}
-	file := stateName
-	if p := t.code.path; p != "" {
-		if !filepath.IsLocal(filepath.FromSlash(p)) {
-			return nil, elsewhere("Move the state beside the code, or run it again with --begin-anew to go on without it",
-				"the code declares the backend local with the path %s, which is not part of the source", quote(p))
-		}
-		file = path.Clean(p)
-	}
+	file, others := path.Clean(cmp.Or(t.code.path, stateName)), path.Clean(cmp.Or(t.code.workspaceDir, workspacesName))
 	var out []otherState
 	add := func(f *folder, name, file string) error {
+		if f == nil { // nothing was set aside
+			return nil
+		}
+		if f == t.aside && f.hollow(file) && path.Dir(file) != "." && !strings.HasPrefix(file, workspacesName+"/") {
+			return elsewhere("Move the state beside the code and change its path to the name alone, or run it again with --begin-anew to go on without it",
+				"the code declares the backend local with the path %s, and a state below another directory is not given to a container: it may be another workspace's", quote(file))
+		}
 		doc, err := documentOf(f, file)
 		if err != nil {
 			return runnerError(fmt.Errorf("state beside the code: %w", err))
@@ -102,25 +102,36 @@ func (t *terraform) beside() ([]otherState, error) {
 		}
 		return nil
 	}
-	if info, err := t.aside.root.Lstat(file); err == nil && info.Size() == 0 && path.Dir(file) != "." {
-		return nil, elsewhere("Move the state beside the code and change the path to its name alone, or run it again with --begin-anew to go on without it",
-			"the code declares the backend local with the path %s, and a state below another directory is not given to a container: it may be another workspace's", quote(file))
-	}
 	for _, f := range []*folder{t.aside, t.root} { // one with another ending is still where it was
 		if err := add(f, defaultWorkspace, file); err != nil {
 			return nil, err
 		}
-	}
-	entries, err := fs.ReadDir(t.aside.root.FS(), workspacesName)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, runnerError(fmt.Errorf("state beside the code: %w", err))
-	}
-	for _, e := range entries {
-		if err := add(t.aside, e.Name(), statePath(e.Name())); err != nil {
-			return nil, err
+		names, err := f.names(others)
+		if err != nil {
+			return nil, runnerError(fmt.Errorf("state beside the code: %w", err))
+		}
+		for _, name := range names {
+			if err := add(f, name, path.Join(others, name, stateName)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
+}
+
+// outside refuses code whose backend local keeps its state where this run may not look: a runner that is root must not
+// tell what lies there, not even whether something does.
+func (d declared) outside() error {
+	const todo = "Move the state beside the code, or run it again with --begin-anew to go on without it"
+	if d.computed {
+		return elsewhere(todo, "the code declares the backend local with a path that it computes, so where its state lies is not known")
+	}
+	for _, one := range [][2]string{{"path", d.path}, {"workspace_dir", d.workspaceDir}} {
+		if one[1] != "" && !filepath.IsLocal(filepath.FromSlash(one[1])) {
+			return elsewhere(todo, "the code declares the backend local with the %s %s, which is not below its root module; what lies there was not looked at", one[0], quote(one[1]))
+		}
+	}
+	return nil
 }
 
 // olds lists the states in other places: where the workspace itself had its own, and those of deleted namesakes.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -53,20 +54,16 @@ func ranBefore(t *testing.T, name string, files map[string]string, workspaces ..
 	return dir
 }
 
-// fetched makes a run's root module of a directory as the source does it: what lies beside the code is set aside.
+// fetched makes a run's root module of a directory: what lies beside the code is set aside.
 func fetched(t *testing.T, j engine.Job, dir string) engine.Job {
 	t.Helper()
-	j.Aside = t.TempDir()
-	for _, name := range []string{"terraform.tfstate", "terraform.tfstate.d", ".terraform/environment", ".terraform/terraform.tfstate"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			if err := os.MkdirAll(filepath.Dir(filepath.Join(j.Aside, name)), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if out, err := exec.CommandContext(t.Context(), "cp", "-r", filepath.Join(dir, name), filepath.Join(j.Aside, name)).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-		}
+	got, err := source.Fetch(t.Context(), source.Request{
+		Source: api.Source{Directory: dir}, Dest: filepath.Join(t.TempDir(), "code"), Aside: filepath.Join(t.TempDir(), "aside"), Roots: []string{dir},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	j.Aside = got.Aside
 	return j
 }
 
@@ -172,6 +169,49 @@ func TestRun_AStateThatAContainerDoesNotGetIsNotTakenForNone(t *testing.T) {
 		h := newHost()
 		_, err := engine.Run(t.Context(), h, j)
 		refusedElsewhere(t, h, err, "not given to a container")
+	})
+}
+
+// Code that declares the backend local says where its state is: under any name inside the source, or where this run does
+// not look.
+func TestRun_TheDeclaredFileOfTheBackendLocalIsNotTakenForNone(t *testing.T) {
+	const kept = "data/prod.json" // is not set aside: it may be anything
+	eachEngine(t, func(t *testing.T, name string) {
+		outside := filepath.Join(ranBefore(t, name, map[string]string{"main.tf": thing}), "terraform.tfstate")
+		for what, tc := range map[string]struct {
+			settings   string
+			workspaces []string
+			ran        bool // the engine ran with it before
+			want       string
+		}{
+			"an absolute path":            {`path = "` + outside + `"`, nil, false, "which is not below its root module"},
+			"one where nothing lies":      {`path = "/nowhere/a.tfstate"`, nil, false, "which is not below its root module"},
+			"a path out of the source":    {`path = "../a.tfstate"`, nil, false, "which is not below its root module"},
+			"a directory of workspaces":   {`workspace_dir = "/srv/states"`, nil, false, "the workspace_dir"},
+			"a path that is computed":     {`path = "${path.module}/a.tfstate"`, nil, false, "that it computes"},
+			"another name":                {`path = "prod.tfstate"`, nil, true, "prod.tfstate beside the code"},
+			"a name that is no state's":   {`path = "` + kept + `"`, nil, true, kept + " beside the code"},
+			"workspaces in another place": {`workspace_dir = "envs"`, []string{"dev"}, true, "envs/dev/terraform.tfstate beside the code"},
+		} {
+			t.Run(what, func(t *testing.T) {
+				files := map[string]string{"main.tf": thing + "terraform {\n  backend \"local\" {\n    " + tc.settings + "\n  }\n}\n"}
+				j := job(t, name, workflow.Preview, files)
+				if tc.ran {
+					dir := ranBefore(t, name, files, tc.workspaces...)
+					j = fetched(t, j, dir)
+					if state, err := os.ReadFile(filepath.Join(dir, kept)); err == nil {
+						put(t, j.Root, map[string]string{kept: string(state)})
+					}
+				}
+				h := newHost()
+				_, err := engine.Run(t.Context(), h, j)
+				refusedElsewhere(t, h, err, tc.want)
+				j.Spec.BeginAnew = true
+				if _, err := engine.Run(t.Context(), newHost(), j); err != nil {
+					t.Errorf("begun anew: %v", err)
+				}
+			})
+		}
 	})
 }
 

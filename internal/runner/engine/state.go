@@ -32,9 +32,12 @@ const (
 // declared is where the code itself says that its state is kept.
 type declared struct {
 	backend string // type of the backend block; empty means none
-	path    string // of the backend local, if the code has it as a literal
 	cloud   bool   // a cloud block says it instead
 	unsure  bool   // something could not be read
+
+	// Of the backend local: its settings, as far as the code has them as literals, and whether it computes one.
+	path, workspaceDir string
+	computed           bool
 }
 
 // elsewhere says whether the code keeps its state outside the task, where it survives.
