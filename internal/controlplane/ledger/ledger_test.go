@@ -93,3 +93,33 @@ func TestCommit_IsNotRepeatedForLong(t *testing.T) {
 		}
 	})
 }
+
+// forgetful is a store that makes the first commit, and whose answer to it is lost.
+type forgetful struct {
+	store.Store
+	commits *int
+}
+
+func (f forgetful) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	err := f.Store.Commit(ctx, id, ops...)
+	if *f.commits++; *f.commits == 1 && err == nil {
+		return store.ErrUnknown
+	}
+	return err
+}
+
+// C8: the store knows a commit whose answer was lost by its id, so it is made once and decided once.
+func TestCommit_WhoseAnswerWasLostIsRepeatedUnderItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commits, decided := 0, 0
+		l := ledger.New(forgetful{memory.New(), &commits}, ledger.Config{Now: time.Now})
+		err := l.Change(t.Context(), func(_ context.Context, c *ledger.Change) error {
+			decided++
+			c.Create(store.Key{Part: "p", Sort: "s"}, "")
+			return nil
+		})
+		if err != nil || decided != 1 || commits != 2 {
+			t.Errorf("decided %d times, with %d commits: %v", decided, commits, err)
+		}
+	})
+}
