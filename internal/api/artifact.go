@@ -19,11 +19,14 @@ const HeaderInput = "Dayfly-Input"
 // Kinds of artifact.
 const (
 	ArtifactPlan  = "plan"  // what an approval lets an update apply: see PlanMade
-	ArtifactState = "state" // a state that was pulled
+	ArtifactState = "state" // a state that was pulled, or that could not be written
 	ArtifactFile  = "file"  // left by a step
 
 	ArtifactOutputs = "outputs" // values of sensitive outputs, for runs of other workspaces alone
 )
+
+// ErroredName is the name of the artifact with the state that a run could not write to its backend.
+const ErroredName = PlanDir + "errored.tfstate"
 
 // OutputsName is the name of the artifact of that kind.
 const OutputsName = PlanDir + "outputs.json"

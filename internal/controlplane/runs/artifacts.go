@@ -123,7 +123,8 @@ func (all attemptArtifacts) add(w *record.Workflow, a api.NewArtifact, place api
 }
 
 // checkArtifact refuses what a run may not announce. A plan is left by a preview that somebody wants to apply, and a
-// state by the run that pulls it; no code can pretend to leave either, because it writes files only.
+// state by the run that pulls it or could not write it; no code can pretend to leave either, because it writes files
+// only.
 func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 	bad := func(field, format string, args ...any) error {
 		return workflow.Refuse(workflow.ErrInvalid, "artifacts."+field, format, args...)
@@ -140,8 +141,8 @@ func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 		return bad("kind", "an artifact of kind %.20q does not lie there: %s", a.Kind, a.Name)
 	case a.Kind == api.ArtifactPlan && (w.Op != workflow.Preview || w.For == ""):
 		return bad("kind", "only a preview whose plan is to be applied leaves one")
-	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull:
-		return bad("kind", "only a run that pulls the state leaves it")
+	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull && (!w.ChangesState() || a.Name != api.ErroredName):
+		return bad("kind", "only a run that pulls the state leaves it, or one that could not write it, as %s", api.ErroredName)
 	case a.Kind == api.ArtifactOutputs && (!w.ChangesState() || a.Name != api.OutputsName):
 		return bad("kind", "only a run that changes the state leaves its sensitive outputs, as %s", api.OutputsName)
 	case a.Kind != api.ArtifactPlan && a.Kind != api.ArtifactState && a.Kind != api.ArtifactFile && a.Kind != api.ArtifactOutputs:

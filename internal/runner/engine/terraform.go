@@ -297,8 +297,9 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 		}
 	}
 	t.locking = true
+	_ = t.root.root.Remove(erroredName) // of an earlier run, whose code was committed with it
 	if _, err := t.run(ctx, stepApply, applyArgs(t.bin.path, t.planFile, t.flags(stepApply)...)); err != nil {
-		return "", err
+		return "", t.keepErrored(ctx, err)
 	}
 	t.locking = false
 	if err := t.arrived(ctx); err != nil {
