@@ -31,8 +31,11 @@ func (c *repairUnlock) Run(a *app, cl *client.Client) error {
 	if slot.Refusal != "" || slot.Holder == nil {
 		return refused(errors.New(slot.Refusal))
 	}
-	a.say("%s", heldBy(slot, time.Now()))
 	h := slot.Holder
+	if slot.IsUnsaved {
+		return c.giveUp(a, cl, h)
+	}
+	a.say("%s", heldBy(slot, time.Now()))
 	if err := c.confirm(a, "this unlocks workspace %s, although nothing proves that task %s of workflow %s has ended", slot.Workspace, term.Clean(h.Task), h.ID); err != nil {
 		return err
 	}
@@ -41,6 +44,20 @@ func (c *repairUnlock) Run(a *app, cl *client.Client) error {
 		return err
 	}
 	return a.done(w, "workspace %s is free; %s", w.Workspace, cmp.Or(w.Aftermath(), "dayfly why "+w.ID+" shows what happened"))
+}
+
+// giveUp lets runs change the state again that workflow h could not write.
+func (c *repairUnlock) giveUp(a *app, cl *client.Client, h *api.Workflow) error {
+	a.say("workflow %s could not write its state, which is its artifact %s\nPush it instead, unless what it made is gone: dayfly artifact get %s %s, then dayfly state push %s",
+		h.ID, api.ErroredName, h.ID, api.ErroredName, h.Workspace)
+	if err := c.confirm(a, "this gives up the state of workflow %s: the next run of workspace %s makes again what that one made", h.ID, h.Workspace); err != nil {
+		return err
+	}
+	w, err := cl.Unlock(a.ctx, c.Workspace, api.Unlock{Workflow: h.ID})
+	if err != nil {
+		return err
+	}
+	return a.done(w, "workspace %s is free", w.Workspace)
 }
 
 // heldBy says which run holds a workspace, and what unlocking it means.

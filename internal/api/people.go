@@ -305,6 +305,7 @@ func (w Workflow) Aftermath() string {
 type Slot struct {
 	Workspace string     `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Holder    *Workflow  `json:"holder,omitempty" doc:"The workflow that holds it; none where the workspace is free"`
+	IsUnsaved bool       `json:"is_unsaved,omitempty" doc:"Whether the holder has ended and could not write its state: no other run changes it until one was pushed, or it is unlocked"`
 	LastSign  *time.Time `json:"last_sign_of_life,omitempty" doc:"When the holder's runner last called"`
 	FreeAt    *time.Time `json:"free_at,omitempty" doc:"When the slot of a run that has ended is free at the latest"`
 	Refusal   string     `json:"refusal,omitempty" doc:"Why it cannot be unlocked; none where it can" example:"the workspace is free"`

@@ -53,6 +53,9 @@ var sinceV0 = map[string]string{
 	"workspace.by_id":       "as a run's by_id",
 	"audit.actor_id":        "an entry is written once",
 	"principal":             "a record of its own: left alone",
+	"wf.unsaved":            "an older function takes no artifact of such a run's kind, so there is none",
+	"lane.unsaved":          "a run that an older function ends or submits then changes the state before that one is pushed, as all did before",
+	"entry.push":            "as the lane's unsaved",
 
 	"secret.kind": "written again only when the token is revoked, which stands",
 	"secret.source": "as its kind. An older function does not ask whether what gave the token is still there: the token then lives for the rest " +

@@ -197,6 +197,12 @@ func (c *Change) freeSlot(ctx context.Context, w *record.Workflow) error {
 		return err
 	}
 	leave(q, w)
+	if q.Unsaved != "" && w.Op == workflow.StatePush && w.State == workflow.Succeeded {
+		pushed := rules.Note{Kind: "saved", Text: "run " + w.ID + " has pushed a state, so other runs may change it again", Actor: w.By}
+		if err := c.Decided(ctx, q, pushed); err != nil {
+			return err
+		}
+	}
 	return c.Promote(ctx, w.WorkspaceID)
 }
 

@@ -3,11 +3,13 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -71,6 +73,9 @@ func (c *Change) Enqueue(ctx context.Context, w *record.Workflow) error {
 // overtake puts w in the place of the claimable state-changing run of its workspace, if that run is not claimed yet
 // and ranks behind w.
 func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Queue) (bool, error) {
+	if q.Unsaved != "" && !w.Entry().Push {
+		return false, nil // the one that is claimable pushes a state
+	}
 	first, ok, err := Load[record.Workflow](ctx, c, record.WorkflowKey(q.Changer))
 	if err != nil || !ok || first.State != workflow.Pending || first.Rank() <= w.Rank() {
 		return false, err
@@ -93,14 +98,34 @@ func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Que
 	return true, nil
 }
 
-// leave takes a claimable or active run out of the queue of its workspace.
+// leave takes a claimable or active run out of the queue of its workspace. A run whose state could not be written leaves
+// that to be decided on.
 func leave(q *record.Queue, w *record.Workflow) {
 	if w.ChangesState() {
 		q.Changer = ""
+		if w.Unsaved {
+			q.Unsaved = w.ID
+		}
 	} else {
 		q.Others--
 		q.Placed = slices.DeleteFunc(q.Placed, func(id string) bool { return id == w.ID })
 	}
+}
+
+// Decided ends the wait for a decision about a state that could not be written: by says who has pushed one, or has given
+// that one up.
+func (c *Change) Decided(ctx context.Context, q *record.Queue, n rules.Note) error {
+	id := q.Unsaved
+	q.Unsaved = ""
+	w, err := c.Workflow(ctx, "", id)
+	if errors.Is(err, workflow.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		w.Unsaved = false
+		c.Note(w, n)
+	}
+	return err
 }
 
 // waiter is a workflow that waits for a place.
@@ -113,6 +138,9 @@ type waiter struct {
 // mostPromoted bounds what one commit makes claimable: two operations each. One commit frees one place. Many places
 // become free at once only when a limit is raised, and then the following commits of the workspace fill the rest.
 const mostPromoted = 30
+
+// mostWaiting is among how many runs that wait one is looked for that pushes a state.
+const mostWaiting = 1000
 
 // line is the waiting runs of one kind, with those that are just arriving.
 type line struct {
@@ -183,12 +211,24 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 			continue // the slot is taken
 		}
 		if *l.count > 0 && !l.read {
-			waiting, err := c.waiters(ctx, wsid, l.prefix)
+			most := mostPromoted
+			if l.changes && q.Unsaved != "" {
+				most = mostWaiting
+			}
+			waiting, err := c.waiters(ctx, wsid, l.prefix, most)
 			if err != nil {
 				return nil, err
 			}
 			l.read, l.heads = true, append(l.heads, waiting...)
 			slices.SortFunc(l.heads, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
+		}
+		if l.changes && q.Unsaved != "" {
+			i := slices.IndexFunc(l.heads, func(w waiter) bool { return w.entry.Push })
+			if i < 0 {
+				continue
+			}
+			push := l.heads[i]
+			l.heads = slices.Insert(slices.Delete(l.heads, i, i+1), 0, push)
 		}
 		if len(l.heads) > 0 && (best == nil || l.heads[0].rank < best.heads[0].rank) {
 			best = l
@@ -198,8 +238,8 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 }
 
 // waiters reads the first runs of a waiting list.
-func (c *Change) waiters(ctx context.Context, wsid, prefix string) ([]waiter, error) {
-	page, err := c.Range(ctx, record.Under(record.QueuePart(wsid), prefix, mostPromoted))
+func (c *Change) waiters(ctx context.Context, wsid, prefix string, most int) ([]waiter, error) {
+	page, err := c.Range(ctx, record.Under(record.QueuePart(wsid), prefix, most))
 	if err != nil {
 		return nil, err
 	}

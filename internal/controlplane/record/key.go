@@ -334,7 +334,7 @@ func (w *Workflow) WaitKey() store.Key {
 
 // Entry is the workflow's entry in that list.
 func (w *Workflow) Entry() Entry {
-	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Pin: w.PlanPin(), Type: w.Type}
+	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Pin: w.PlanPin(), Type: w.Type, Push: w.Op == workflow.StatePush}
 }
 
 // PlanPin is who has the plan that a run applies: see Entry. The run is of their pool from its submission on.

@@ -34,6 +34,9 @@ type Workflow struct {
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
 	Trigger     *Trigger           `json:"trigger,omitempty"`
+	// Unsaved says that its engine could not write the state, which is the artifact api.ErroredName, and that this is not
+	// decided yet: see Queue.Unsaved.
+	Unsaved bool `json:"unsaved,omitempty"`
 	// Of a preview: the operation that its plan can be approved for, and whether that was asked for. Of a run that applies
 	// such a plan: the preview.
 	For        workflow.Operation `json:"for,omitempty"`
@@ -161,6 +164,7 @@ type Entry struct {
 	// Pin is who has the plan that the run applies: the id of a pool, or POOL/INSTANCE; empty for other runs.
 	Pin  string        `json:"pin,omitempty"`
 	Type workflow.Type `json:"type"`
+	Push bool          `json:"push,omitempty"` // it pushes a state: see Queue.Unsaved
 }
 
 // Queue is what runs and waits in one workspace. Each commit that changes the waiting lists or the claimable runs of
@@ -175,6 +179,9 @@ type Queue struct {
 	// of an older version has written the record.
 	Placed []string `json:"placed,omitempty"`
 	Route  Route    `json:"route,omitzero"`
+	// Unsaved is the last run whose engine could not write the state to its backend: an artifact of it has what it made.
+	// Until a run has pushed a state, or an admin gives that one up, no other run that changes the state is claimable.
+	Unsaved string `json:"unsaved,omitempty"`
 }
 
 // Used is how many runs of the workspace are claimable or active.

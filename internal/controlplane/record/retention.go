@@ -43,7 +43,7 @@ func (r Retention) ArtifactsUntil(w *Workflow) time.Time {
 }
 
 // Over says that a run has ended and that nothing of it counts or is held any more: it may expire.
-func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld }
+func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld && !w.Unsaved }
 
 // Expires is when the store may delete a record of a run; the zero time means not yet. Logs and artifacts have
 // retentions of their own. The run's own record has a time only when the run is over: whatever stands still for however

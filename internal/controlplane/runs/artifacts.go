@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,12 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 		}
 		if err := all.place(in.Placed, c.Now); err != nil {
 			return err
+		}
+		if slices.Contains(in.Placed, api.ErroredName) && !now.Unsaved {
+			now.Unsaved = true
+			c.Keep(&now)
+			c.Note(&now, rules.Note{Kind: "unsaved", Text: "its state could not be written, and is the artifact " + api.ErroredName +
+				": no other run changes the state until one is pushed (dayfly state push " + now.Workspace + "), or an admin gives it up (dayfly repair unlock " + now.Workspace + ")", Task: run.Task})
 		}
 		for name, one := range all {
 			k := record.ArtifactKey(run.Workflow, run.Attempt, name)

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -66,6 +67,14 @@ func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string,
 		if err != nil {
 			return err
 		}
+		queue, err := c.Queue(ctx, ws.ID)
+		if err != nil {
+			return err
+		}
+		if holder == nil && queue.Unsaved != "" {
+			poolID = ""
+			return p.giveUp(ctx, c, who, ws, queue, in.Workflow)
+		}
 		out, err := rules.Unlock(name, holder, in.Workflow, who.Name)
 		if err != nil {
 			return err
@@ -82,6 +91,19 @@ func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string,
 	return p.Workflow(ctx, who, in.Workflow)
 }
 
+// giveUp lets runs change the state of a workspace again, although nobody has pushed the one that a run could not write.
+func (p *Calls) giveUp(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, queue *record.Queue, id string) error {
+	if queue.Unsaved != id {
+		return workflow.Refuse(workflow.ErrConflict, "", "the state that could not be written is that of workflow %s, not of %s: look again", queue.Unsaved, text.Cut(id, 64))
+	}
+	identity.Audit(c, who, "workspace.unlock", ws.W.Name, "done", "gives up the state that workflow "+id+" could not write")
+	gone := rules.Note{Kind: "given_up", Text: who.Name + " gives up the state that it could not write: the next run goes on from the state before, and may make again what this one made", Actor: who.Name}
+	if err := c.Decided(ctx, queue, gone); err != nil {
+		return err
+	}
+	return c.Promote(ctx, ws.ID)
+}
+
 // Slot says which run holds a workspace's slot, and whether the caller may unlock it.
 func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (api.Slot, error) {
 	out := api.Slot{Workspace: name}
@@ -96,6 +118,12 @@ func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (
 	w, err := c.Holder(ctx, who.Organization, ws.ID)
 	if err != nil {
 		return out, err
+	}
+	if w == nil {
+		if unsaved, err := p.unsaved(ctx, c, who.Organization, ws.ID); unsaved != nil || err != nil {
+			out.Holder, out.IsUnsaved = unsaved, unsaved != nil
+			return out, err
+		}
 	}
 	id := ""
 	if w != nil {
@@ -126,4 +154,19 @@ func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (
 		out.Refusal = err.Error()
 	}
 	return out, nil
+}
+
+// unsaved is the run whose state could not be written and of which nobody has decided yet; nil if there is none.
+func (p *Calls) unsaved(ctx context.Context, c *ledger.Change, org, wsid string) (*api.Workflow, error) {
+	q, err := c.Queue(ctx, wsid)
+	if err != nil || q.Unsaved == "" {
+		return nil, err
+	}
+	w, err := c.Workflow(ctx, org, q.Unsaved)
+	if err != nil {
+		return nil, err
+	}
+	names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
+	out := view(w, names[w.PoolID], c.Version(record.WorkflowKey(w.ID)))
+	return &out, err
 }
