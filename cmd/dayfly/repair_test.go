@@ -51,3 +51,33 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	}
 	has(t, "timeline", w.ok("why", id), "UNLOCKED by admin")
 }
+
+// R15: who gives up a state that a run could not write sees first that it can be pushed, and what it means.
+func TestRepairUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("net")
+	id := strings.TrimSpace(w.ok("run", "net", "--op", "update", "--yes"))
+	_, runner := w.claim()
+	for _, in := range []api.NewArtifacts{
+		{Artifacts: []api.NewArtifact{{Name: api.ErroredName, Kind: api.ArtifactState, Size: 3, SHA256: strings.Repeat("ab", 32)}}, Place: &api.Place{Kind: api.PlaceDirectory}},
+		{Placed: []string{api.ErroredName}},
+	} {
+		if _, err := runner.Artifacts(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed}); err != nil {
+		t.Fatal(err)
+	}
+	next := strings.TrimSpace(w.ok("run", "net", "--op", "update", "--yes"))
+	has(t, "why", w.ok("why", next), "the state that workflow "+id+" could not write", "dayfly state push net")
+	got := w.run("repair", "unlock", "net")
+	if got.code != exitUsage {
+		t.Errorf("nobody was asked: got %+v", got)
+	}
+	has(t, "what it would do", got.stderr, "workflow "+id+" could not write its state", "dayfly state push net", "makes again what that one made", "say --yes")
+	has(t, "unlock", w.ok("repair", "unlock", "net", "--yes"), "workspace net is free")
+	if job, _ := w.claim(); job.ID != next {
+		t.Errorf("claimed %s, want %s", job.ID, next)
+	}
+}

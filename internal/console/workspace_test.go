@@ -170,3 +170,34 @@ func TestUnlock_FreesAWorkspaceWhoseHolderIsLost(t *testing.T) {
 		t.Errorf("audit: %+v", events.Items)
 	}
 }
+
+// A state that could not be written is to be pushed; an admin may give it up.
+func TestUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.submit("net", workflow.Update)
+	job, run := s.start()
+	for _, in := range []api.NewArtifacts{
+		{Artifacts: []api.NewArtifact{{Name: api.ErroredName, Kind: api.ArtifactState, Size: 3, SHA256: strings.Repeat("ab", 32)}}, Place: &api.Place{Kind: api.PlaceDirectory}},
+		{Placed: []string{api.ErroredName}},
+	} {
+		_, err := s.plane.Announce(t.Context(), job.Token, run, in)
+		s.must(err)
+	}
+	s.end(job, run, failed)
+	s.submit("net", workflow.Update)
+	says := []string{"could not write its state", "dayfly artifact get " + w.ID + " plan/errored.tfstate", "dayfly state push net errored.tfstate", "The first waits for the state that workflow " + w.ID}
+	s.shows("/workspaces/net", append(says, "Give that state up", "makes again what run "+w.ID), []string{"holds it", "Unlock the workspace", "known to be gone: the next run"})
+	admin := s.cookie
+	s.as("otto", api.RoleOperator, nil)
+	s.shows("/workspaces/net", says, []string{"Give that state up"})
+	s.cookie = admin
+	to, _, _ := s.post("/workspaces/net/unlock", url.Values{"workflow": {w.ID}})
+	if to != "/workspaces/net?done=unlocked" {
+		t.Fatalf("went on to %q", to)
+	}
+	s.shows(to, []string{"The workspace is unlocked"}, []string{"could not write its state"})
+	if next, _ := s.start(); next.ID == w.ID {
+		t.Error("nothing runs after it")
+	}
+}
