@@ -14,7 +14,7 @@ import (
 )
 
 type repairCommands struct {
-	Unlock repairUnlock `cmd:"" help:"Free a workspace that a lost run still holds, once you know that its task is gone."`
+	Unlock repairUnlock `cmd:"" help:"Free a workspace that a lost run still holds, once you know that its task is gone, or give up a state that a run could not write."`
 }
 
 type repairUnlock struct {
