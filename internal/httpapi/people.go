@@ -118,7 +118,7 @@ func (s *server) workspaceRoutes() {
 			return reply(s.plane.ExplainPools(ctx, who, api.ExplainPools{Workspace: in.Workspace, Type: in.Type, Cursor: in.Cursor, Limit: in.Limit}))
 		}))
 	s.add(route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Slot))
-	s.add(route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, sent[struct {
+	s.add(route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over, or could not write its state", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, sent[struct {
 		ByWorkspace
 		Sent
 	}](s.plane.Unlock))

@@ -112,8 +112,8 @@ func leave(q *record.Queue, w *record.Workflow) {
 	}
 }
 
-// Decided ends the wait for a decision about a state that could not be written: by says who has pushed one, or has given
-// that one up.
+// Decided ends the wait for a decision about a state that could not be written. The note, for the timeline of its run, says
+// who has pushed one, or has given that one up.
 func (c *Change) Decided(ctx context.Context, q *record.Queue, n rules.Note) error {
 	id := q.Unsaved
 	q.Unsaved = ""
