@@ -18,7 +18,7 @@ type tokenCommands struct {
 
 type tokenCreate struct {
 	Name      string        `arg:"" help:"Its name. Without --principal also that of the principal that is made with it."`
-	Principal string        `placeholder:"NAME" help:"For whom it is: a principal that there is, or ISSUER/SUBJECT of an issuer. Default: a new principal."`
+	Principal string        `placeholder:"NAME" help:"For whom it is: an existing principal, or ISSUER/SUBJECT of an issuer. Default: a new principal."`
 	Role      string        `enum:"viewer,operator,admin," default:"" help:"What it may do in the whole organization: viewer, operator or admin; default viewer, or with --grant nothing."`
 	Grant     []string      `sep:"none" placeholder:"PROJECT=ROLE" help:"What it may do in a project and in all below it. May be repeated."`
 	Expires   time.Duration `help:"Its lifetime, such as 24h; default: until it is revoked."`

@@ -28,6 +28,11 @@ const (
 // ErroredName is the name of the artifact with the state that a run could not write to its backend.
 const ErroredName = PlanDir + "errored.tfstate"
 
+// PushErrored are the commands by which that state of a run of a workspace is got and pushed.
+func PushErrored(run, workspace string) (get, push string) {
+	return "dayfly artifact get " + run + " " + ErroredName, "dayfly state push " + workspace + " " + path.Base(ErroredName)
+}
+
 // OutputsName is the name of the artifact of that kind.
 const OutputsName = PlanDir + "outputs.json"
 

@@ -119,7 +119,7 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 			return err
 		}
 		rec := identity.Keep(c, record.Token{Org: organization, Audience: identity.User, Name: deployedAdmin, Principal: of, Role: api.RoleAdmin, Deployed: true}, hash)
-		identity.Audit(c, identity.Principal{Organization: organization, ID: of.ID, Name: of.Name}, deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
+		identity.Audit(c, identity.Of(organization, of), deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
 		return nil
 	})
 }

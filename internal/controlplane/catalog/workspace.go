@@ -323,7 +323,8 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 			return err
 		}
 		if queue.Unsaved != "" {
-			return workflow.Refuse(workflow.ErrInUse, "workspace", "the state that workflow %s could not write is not pushed yet: push it (dayfly state push %s), or give it up (dayfly repair unlock %s)", queue.Unsaved, name, name)
+			get, push := api.PushErrored(queue.Unsaved, name)
+			return workflow.Refuse(workflow.ErrInUse, "workspace", "the state that workflow %s could not write is not pushed yet: push it (%s, then %s), or give it up (dayfly repair unlock %s)", queue.Unsaved, get, push, name)
 		}
 		if !queue.Empty() {
 			return workflow.Refuse(workflow.ErrInUse, "workspace", "workflows of workspace %s are waiting or active; cancel them or let them end", name)

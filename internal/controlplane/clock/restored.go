@@ -22,7 +22,7 @@ func (p *Calls) Restored(ctx context.Context) (out api.Restored, err error) {
 			return out, err
 		}
 		var did api.Restored
-		// Trees and schedules first: they would make more of what is ended then.
+		// Trees and schedules first: they could submit more runs meanwhile.
 		err := errors.Join(p.starts.EndRestored(ctx, org.Key.Sort, &did), p.runs.EndRestored(ctx, org.Key.Sort, by, &did))
 		if did != (api.Restored{}) {
 			err = errors.Join(err, p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {

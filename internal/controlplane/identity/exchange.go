@@ -146,8 +146,7 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 		return nil
 	})
 	if errors.Is(err, workflow.ErrForbidden) && p.refused.mayAudit(p.ledger.Now()) {
-		by := subjectOf(is, claims, "")
-		_ = Refused(ctx, p.ledger, Principal{Organization: org, ID: by.ID, Name: by.Name}, "token.exchange", is.I.Name, err)
+		_ = Refused(ctx, p.ledger, Of(org, subjectOf(is, claims, "")), "token.exchange", is.I.Name, err)
 	}
 	return out, err
 }
@@ -313,7 +312,7 @@ func (p *Calls) issue(c *ledger.Change, rec record.Token, action, detail string)
 		out.Scope = "pool:" + rec.PoolID
 		as += " " + rec.PoolID
 	}
-	Audit(c, Principal{Organization: rec.Org, ID: rec.Principal.ID, Name: rec.Principal.Name}, action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+said(rec.Pipeline))
+	Audit(c, Of(rec.Org, rec.Principal), action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+said(rec.Pipeline))
 	return out
 }
 

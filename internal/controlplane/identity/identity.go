@@ -47,6 +47,11 @@ type Principal struct {
 // Ref names who it is.
 func (who Principal) Ref() api.PrincipalRef { return api.PrincipalRef{ID: who.ID, Name: who.Name} }
 
+// Of is who is named, for the audit trail: with no rights.
+func Of(org string, ref api.PrincipalRef) Principal {
+	return Principal{Organization: org, ID: ref.ID, Name: ref.Name}
+}
+
 // ranks orders the roles: each role may do what the roles before it may.
 var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
 

@@ -17,8 +17,8 @@ import (
 // DataDirectory is whoever owns the data directory of dayfly up: the audit trail shows that as the actor.
 const DataDirectory = "data-directory"
 
-// mostPrincipal is the longest name of a principal.
-const mostPrincipal = 64
+// maxPrincipalName is the longest name of a principal, in bytes.
+const maxPrincipalName = 64
 
 // checkPrincipalName refuses a name that a principal cannot have. None has a slash: KIND/NAME names what is not made here.
 func checkPrincipalName(name string) error {
@@ -27,8 +27,8 @@ func checkPrincipalName(name string) error {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(others, r)
 	}
 	switch {
-	case name == "" || len(name) > mostPrincipal || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }):
-		return invalid("name", "a name has 1 to %d letters, digits and characters of %s, not %q", mostPrincipal, others, text.Cut(name, 80))
+	case name == "" || len(name) > maxPrincipalName || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }):
+		return invalid("name", "a name has 1 to %d letters, digits and characters of %s, not %q", maxPrincipalName, others, text.Cut(name, 80))
 	case slices.Contains([]string{rules.ByRule, DataDirectory}, name):
 		return invalid("name", "%s is what the control plane calls itself: choose another name", name)
 	}
@@ -95,6 +95,17 @@ func EnsurePrincipal(ctx context.Context, c *ledger.Change, org, name string) (a
 	return made.Ref(), err
 }
 
+// LoadPrincipals reads at once what FindPrincipal looks at for several names.
+func LoadPrincipals(ctx context.Context, c *ledger.Change, org string, names []string) error {
+	var keys []store.Key
+	for _, name := range names {
+		if checkPrincipalName(name) == nil {
+			keys = append(keys, record.PrincipalKey(org, name))
+		}
+	}
+	return c.Load(ctx, keys...)
+}
+
 // FindPrincipal is who goes by a name: a principal that was made here, or a subject of a registered issuer, as
 // ISSUER/SUBJECT. Nothing has to be checked when the change commits: what a name says never changes, and the subject of
 // one issuer is never that of another which is registered later under the same name.
@@ -110,13 +121,11 @@ func FindPrincipal(ctx context.Context, c *ledger.Change, org, field, name strin
 		}
 		return api.PrincipalRef{ID: record.SubjectID(is.I.URL, subject), Name: shownName(issuer, subject)}, err
 	}
-	var made record.Principal
-	err := checkPrincipalName(name)
-	if err == nil {
-		var ok bool
-		if made, ok, err = ledger.Load[record.Principal](ctx, c, record.PrincipalKey(org, name)); err != nil || ok {
+	if checkPrincipalName(name) == nil {
+		made, ok, err := ledger.Load[record.Principal](ctx, c, record.PrincipalKey(org, name))
+		if err != nil || ok {
 			return made.Ref(), err
 		}
 	}
-	return made.Ref(), invalid(field, "there is no principal %q: correct the name, or make it with dayfly principal create", text.Cut(name, 80))
+	return api.PrincipalRef{}, invalid(field, "there is no principal %q: correct the name, or make it with dayfly principal create", text.Cut(name, 80))
 }

@@ -139,8 +139,8 @@ type waiter struct {
 // become free at once only when a limit is raised, and then the following commits of the workspace fill the rest.
 const mostPromoted = 30
 
-// mostWaiting is among how many runs that wait one is looked for that pushes a state.
-const mostWaiting = 1000
+// maxWaiting is how many waiting runs are searched for one that pushes a state.
+const maxWaiting = 1000
 
 // line is the waiting runs of one kind, with those that are just arriving.
 type line struct {
@@ -211,11 +211,11 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 			continue // the slot is taken
 		}
 		if *l.count > 0 && !l.read {
-			most := mostPromoted
+			limit := mostPromoted
 			if l.changes && q.Unsaved != "" {
-				most = mostWaiting
+				limit = maxWaiting
 			}
-			waiting, err := c.waiters(ctx, wsid, l.prefix, most)
+			waiting, err := c.waiters(ctx, wsid, l.prefix, limit)
 			if err != nil {
 				return nil, err
 			}
@@ -238,8 +238,8 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 }
 
 // waiters reads the first runs of a waiting list.
-func (c *Change) waiters(ctx context.Context, wsid, prefix string, most int) ([]waiter, error) {
-	page, err := c.Range(ctx, record.Under(record.QueuePart(wsid), prefix, most))
+func (c *Change) waiters(ctx context.Context, wsid, prefix string, limit int) ([]waiter, error) {
+	page, err := c.Range(ctx, record.Under(record.QueuePart(wsid), prefix, limit))
 	if err != nil {
 		return nil, err
 	}

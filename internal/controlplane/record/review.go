@@ -41,16 +41,11 @@ func CarriedKey(org, wsid, values string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: CarriedPrefix(wsid) + values}
 }
 
-// carriedPrefix begins the sort keys of those of all workspaces.
-const carriedPrefix = "carried/"
+// CarriedPrefixes begins the sort keys of those of all workspaces.
+const CarriedPrefixes = "carried/"
 
-// CarriedPrefix begins the sort keys of those of one workspace; of all, where none is named.
-func CarriedPrefix(wsid string) string {
-	if wsid == "" {
-		return carriedPrefix
-	}
-	return carriedPrefix + wsid + "/"
-}
+// CarriedPrefix begins the sort keys of those of one workspace.
+func CarriedPrefix(wsid string) string { return CarriedPrefixes + wsid + "/" }
 
 // ApprovalKey has what a project requires before a plan is applied: an api.Approval. An empty project is the
 // organization. It lies beside the settings, so that a function of an older version cannot drop it.

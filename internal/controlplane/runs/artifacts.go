@@ -54,8 +54,9 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 		if slices.Contains(in.Placed, api.ErroredName) && !now.Unsaved {
 			now.Unsaved = true
 			c.Keep(&now)
-			c.Note(&now, rules.Note{Kind: "unsaved", Text: "its state could not be written, and is the artifact " + api.ErroredName +
-				": no other run changes the state until one is pushed (dayfly state push " + now.Workspace + "), or an admin gives it up (dayfly repair unlock " + now.Workspace + ")", Task: run.Task})
+			_, push := api.PushErrored(now.ID, now.Workspace)
+			c.Note(&now, rules.Note{Kind: "unsaved", Task: run.Task, Text: fmt.Sprintf(
+				"its state could not be written, and is the artifact %s: no other run changes the state until one is pushed (%s), or an admin gives it up (dayfly repair unlock %s)", api.ErroredName, push, now.Workspace)})
 		}
 		for name, one := range all {
 			k := record.ArtifactKey(run.Workflow, run.Attempt, name)

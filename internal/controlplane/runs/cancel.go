@@ -119,21 +119,23 @@ func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (
 	if err != nil {
 		return out, err
 	}
-	if w == nil {
-		if unsaved, err := p.unsaved(ctx, c, who.Organization, ws.ID); unsaved != nil || err != nil {
-			out.Holder, out.IsUnsaved = unsaved, unsaved != nil
-			return out, err
+	queue, err := c.Queue(ctx, ws.ID)
+	if err != nil {
+		return out, err
+	}
+	if w == nil && queue.Unsaved != "" {
+		if w, err = c.Workflow(ctx, who.Organization, queue.Unsaved); err == nil {
+			out.IsUnsaved = true
+			out.Holder, err = p.holder(ctx, c, w)
 		}
+		return out, err
 	}
 	id := ""
 	if w != nil {
 		id = w.ID
-		names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
-		if err != nil {
+		if out.Holder, err = p.holder(ctx, c, w); err != nil {
 			return out, err
 		}
-		held := view(w, names[w.PoolID], c.Version(record.WorkflowKey(id)))
-		out.Holder = &held
 		beat, err := c.Beat(id)
 		if err != nil {
 			return out, err
@@ -156,16 +158,8 @@ func (p *Calls) Slot(ctx context.Context, who identity.Principal, name string) (
 	return out, nil
 }
 
-// unsaved is the run whose state could not be written and of which nobody has decided yet; nil if there is none.
-func (p *Calls) unsaved(ctx context.Context, c *ledger.Change, org, wsid string) (*api.Workflow, error) {
-	q, err := c.Queue(ctx, wsid)
-	if err != nil || q.Unsaved == "" {
-		return nil, err
-	}
-	w, err := c.Workflow(ctx, org, q.Unsaved)
-	if err != nil {
-		return nil, err
-	}
+// holder is a run as the slot shows it.
+func (p *Calls) holder(ctx context.Context, c *ledger.Change, w *record.Workflow) (*api.Workflow, error) {
 	names, err := catalog.Names(ctx, p.ledger, w.Org, w.PoolID)
 	out := view(w, names[w.PoolID], c.Version(record.WorkflowKey(w.ID)))
 	return &out, err

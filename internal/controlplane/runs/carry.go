@@ -120,5 +120,5 @@ func used(c *ledger.Change, w *record.Workflow, from approvals, review record.Re
 	c.Put(record.ReviewKey(from.of.ID), from.r)
 	c.Remove(record.CarriedKey(w.Org, w.WorkspaceID, review.Values))
 	c.Remove(record.AwaitedKey(w.Org, from.of.ID))
-	identity.Audit(c, identity.Principal{Organization: w.Org, ID: w.ByID, Name: w.By}, "workflow.approve", w.ID, "done", said)
+	identity.Audit(c, identity.Of(w.Org, w.Submitter()), "workflow.approve", w.ID, "done", said)
 }

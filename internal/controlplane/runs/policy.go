@@ -61,7 +61,7 @@ func tellPolicies(c *ledger.Change, w *record.Workflow, in api.Result) {
 		return
 	}
 	c.Note(w, rules.Note{Kind: "policies", Text: "policies: " + api.PoliciesText(in.Policies)})
-	who := identity.Principal{Organization: w.Org, ID: w.ByID, Name: w.By}
+	who := identity.Of(w.Org, w.Submitter())
 	if in.Reason == workflow.ReasonPolicyFailed {
 		identity.Audit(c, who, "policy.deny", w.ID, "done", w.Workspace+rules.Because(in.Detail))
 	}

@@ -24,7 +24,7 @@ func (p *Calls) EndRestored(ctx context.Context, org, by string, out *api.Restor
 		}
 	}
 	for _, list := range []store.Scan{
-		{Part: record.ReviewPart(org), Limit: 100}, record.Under(record.OrganizationPart(org), record.CarriedPrefix(""), 100),
+		{Part: record.ReviewPart(org), Limit: 100}, record.Under(record.OrganizationPart(org), record.CarriedPrefixes, 100),
 	} {
 		for r, err := range p.ledger.View().All(ctx, list) {
 			if err == nil {

@@ -340,8 +340,8 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.waiting && w.ChangesState() && f.queue.Changer != "":
 		return waitsSlot, waitsChanger(w, f)
 	case f.waiting && w.ChangesState() && f.queue.Unsaved != "":
-		return waitsSlot, fmt.Sprintf("the state that workflow %s could not write: push it (dayfly artifact get %s %s, then dayfly state push %s), or have an admin give it up (dayfly repair unlock %s)",
-			f.queue.Unsaved, f.queue.Unsaved, api.ErroredName, w.Workspace, w.Workspace)
+		get, push := api.PushErrored(f.queue.Unsaved, w.Workspace)
+		return waitsSlot, fmt.Sprintf("the state that workflow %s could not write: push it (%s, then %s), or have an admin give it up (dayfly repair unlock %s)", f.queue.Unsaved, get, push, w.Workspace)
 	case f.waiting && f.queue.Used() < f.queue.Max:
 		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)
 	case f.waiting:

@@ -54,6 +54,13 @@ func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.Git
 	if err := catalog.CheckRef("token_ref", in.TokenRef); err != nil {
 		return in, err
 	}
+	var people []string
+	for _, m := range in.Members {
+		people = append(people, m.Principal)
+	}
+	if err := identity.LoadPrincipals(ctx, c, org, people); err != nil {
+		return in, err
+	}
 	seen := map[int64]bool{}
 	for i, m := range in.Members {
 		at := fmt.Sprintf("members.%d", i)

@@ -15,37 +15,23 @@ const ofRestore = "the records were restored from an earlier copy"
 // EndRestored keeps an organization whose records were restored from submitting and telling what nobody asks for now. It
 // adds what it did to out.
 func (p *Calls) EndRestored(ctx context.Context, org string, out *api.Restored) error {
-	for r, err := range p.ledger.View().All(ctx, store.Scan{Part: record.OpenTreePart(org), Limit: 100}) {
-		if err == nil {
-			err = p.endTree(ctx, org, r.Key.Sort, out)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for r, err := range p.ledger.View().All(ctx, record.Under(record.OrganizationPart(org), record.SchedulesPrefix, 100)) {
-		if err == nil {
-			err = p.resetSchedule(ctx, r.Key, out)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	// Deliveries are made of news, so that goes first.
-	for r, err := range p.ledger.View().All(ctx, store.Scan{Part: record.NewsPart(org), Limit: 100}) {
-		if err == nil {
-			err = p.dropNews(ctx, r.Key)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for r, err := range p.ledger.View().All(ctx, store.Scan{Part: record.DeliveryPart(org), Limit: 100}) {
-		if err == nil {
-			err = p.dropDelivery(ctx, org, r.Key.Sort, out)
-		}
-		if err != nil {
-			return err
+	for _, one := range []struct {
+		scan store.Scan
+		end  func(k store.Key) error
+	}{
+		{store.Scan{Part: record.OpenTreePart(org), Limit: 100}, func(k store.Key) error { return p.endTree(ctx, org, k.Sort, out) }},
+		{record.Under(record.OrganizationPart(org), record.SchedulesPrefix, 100), func(k store.Key) error { return p.resetSchedule(ctx, k, out) }},
+		// Deliveries are made of news, so that goes first.
+		{store.Scan{Part: record.NewsPart(org), Limit: 100}, func(k store.Key) error { return p.dropNews(ctx, k) }},
+		{store.Scan{Part: record.DeliveryPart(org), Limit: 100}, func(k store.Key) error { return p.dropDelivery(ctx, org, k.Sort, out) }},
+	} {
+		for r, err := range p.ledger.View().All(ctx, one.scan) {
+			if err == nil {
+				err = one.end(r.Key)
+			}
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -33,8 +32,8 @@ func (t *terraform) keepErrored(ctx context.Context, failed error) error {
 		defer stop()
 		_, _, err = t.h.Keep(keep, api.ErroredName, api.ArtifactState, file)
 	}
-	said := fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (dayfly artifact get %s %s), then dayfly state push %s %s",
-		api.ErroredName, t.j.Spec.Workflow, api.ErroredName, t.j.Spec.Workspace, path.Base(api.ErroredName))
+	get, push := api.PushErrored(t.j.Spec.Workflow, t.j.Spec.Workspace)
+	said := fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", api.ErroredName, get, push)
 	if err != nil {
 		said = fmt.Sprintf("; its state could not be written, and is lost: %v", err)
 	}
