@@ -83,7 +83,7 @@ type grammar struct {
 	Notification notificationCommands `cmd:"" group:"admin" help:"Say who is told what happens to runs."`
 	Delivery     deliveryCommands     `cmd:"" group:"admin" help:"List what was sent for notifications, and send again what failed."`
 
-	Repair    repairCommands    `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds."`
+	Repair    repairCommands    `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds, and say whose a state is."`
 	Audit     auditCommands     `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`
 	Principal principalCommands `cmd:"" group:"admin" help:"Create and list the people and programs that tokens are given to."`
 	Token     tokenCommands     `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`

@@ -69,6 +69,7 @@ var refusedHere = map[string]string{
 	`dayfly workflow reject ID --comment "it replaces the database"`: "plan",
 	"dayfly delivery replay ID":                                      "there is no delivery",
 	"dayfly repair unlock network --yes":                             "network",
+	"dayfly repair own ID --yes":                                     "was refused no state",
 }
 
 // Each example begins with the seeded records, whatever the ones before it did. Only the directories are shared.

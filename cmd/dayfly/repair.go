@@ -10,11 +10,13 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 type repairCommands struct {
 	Unlock repairUnlock `cmd:"" help:"Free a workspace that a lost run still holds, once you know that its task is gone, or give up a state that a run could not write."`
+	Own    repairOwn    `cmd:"" help:"Decide about the states of other workspaces that a run was refused, as an admin of all of them."`
 }
 
 type repairUnlock struct {
@@ -58,6 +60,40 @@ func (c *repairUnlock) giveUp(a *app, cl *client.Client, h *api.Workflow) error 
 		return err
 	}
 	return a.done(w, "workspace %s is free", w.Workspace)
+}
+
+type repairOwn struct {
+	ID   string `arg:"" help:"The workflow that failed as state_owned."`
+	Copy bool   `help:"The states are copies, or in places that only look the same: let both workspaces change theirs."`
+	confirmed
+}
+
+// Run gives the states to the workspace of the workflow, or lets it have copies.
+func (c *repairOwn) Run(a *app, cl *client.Client) error {
+	w, err := cl.Workflow(a.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if w.Reason != workflow.ReasonStateOwned {
+		return refused(fmt.Errorf("workflow %s was refused no state: only one that failed as %s was", w.ID, workflow.ReasonStateOwned))
+	}
+	a.say("%s", term.Clean(w.Detail))
+	does := "this gives the states to workspace %s: the workspaces that have them now cannot change them any more"
+	if c.Copy {
+		does = "this lets workspace %s change the states beside the workspaces that have them now: make sure that each has its own"
+	}
+	if err := c.confirm(a, does, w.Workspace); err != nil {
+		return err
+	}
+	out, err := cl.Own(a.ctx, w.ID, api.Own{IsCopy: c.Copy})
+	if err != nil {
+		return err
+	}
+	said := "%s of %s is that of workspace %s now; to go on: dayfly workflow retry %s"
+	if c.Copy {
+		said = "%s of %s is one of which workspace %s may change a copy; to go on: dayfly workflow retry %s"
+	}
+	return a.done(out, said, text.Count(len(out.States), "state"), out.States[0].Workspace, w.Workspace, w.ID)
 }
 
 // heldBy says which run holds a workspace, and what unlocking it means.

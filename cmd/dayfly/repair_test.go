@@ -52,6 +52,51 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	has(t, "timeline", w.ok("why", id), "UNLOCKED by admin")
 }
 
+// R15: an admin of both workspaces sees whose the states are before saying which of the two has them.
+func TestRepairOwn_GivesTheStatesThatARunWasRefused(t *testing.T) {
+	w := newWorld(t)
+	refusedRun := func() string {
+		id := strings.TrimSpace(w.ok("run", "net", "--op", "update", "--yes"))
+		_, runner := w.claim()
+		state := api.StateRef{Place: strings.Repeat("b", 64), Lineage: "prod"}
+		if out, err := runner.WhoseStates(t.Context(), api.StateRefs{States: []api.StateRef{state}}); err != nil || len(out.Others) != 1 {
+			t.Fatalf("got %+v, %v", out, err)
+		}
+		in := api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStateOwned, Detail: "the state (lineage prod) is that of workspace web"}
+		if _, err := runner.Result(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	w.workspace("web")
+	w.workspace("net")
+	first := strings.TrimSpace(w.ok("run", "web", "--op", "update", "--yes"))
+	_, runner := w.claim()
+	if _, err := runner.WhoseStates(t.Context(), api.StateRefs{States: []api.StateRef{{Place: strings.Repeat("a", 64), Lineage: "prod"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run("repair", "own", first, "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "was refused no state") {
+		t.Errorf("of a run that was refused nothing: %+v", got)
+	}
+	id := refusedRun()
+	got := w.run("repair", "own", id)
+	if got.code != exitUsage {
+		t.Errorf("nobody was asked: got %+v", got)
+	}
+	has(t, "what it would do", got.stderr, "is that of workspace web", "gives the states to workspace net", "say --yes")
+	has(t, "copy", w.ok("repair", "own", id, "--copy", "--yes"), "1 state of web", "workspace net may change a copy", "dayfly workflow retry "+id)
+	if got := w.run("repair", "own", id, "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "run it again") {
+		t.Errorf("again: %+v", got)
+	}
+	w.ok("workspace", "delete", "net", "--yes")
+	w.workspace("net")
+	id = refusedRun()
+	has(t, "own", w.ok("repair", "own", id, "--yes"), "1 state of web is that of workspace net now")
+}
+
 // R15: who gives up a state that a run could not write sees first that it can be pushed, and what it means.
 func TestRepairUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
 	w := newWorld(t)

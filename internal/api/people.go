@@ -340,6 +340,16 @@ type Unlock struct {
 	Workflow string `json:"workflow" minLength:"1" maxLength:"64" doc:"Id of the workflow that holds it; refused if another one does" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 }
 
+// Own says whose the states are from now on that a run was refused.
+type Own struct {
+	IsCopy bool `json:"is_copy,omitempty" doc:"Whether they are copies, or lie in places that only look the same: then the other workspaces keep theirs"`
+}
+
+// Owned lists the states that were decided about.
+type Owned struct {
+	States []OthersState `json:"states" doc:"The states, with the workspaces that had them alone until now"`
+}
+
 // Event is one line of a workflow's timeline.
 type Event struct {
 	Seq     int64     `json:"seq" doc:"Its place in the timeline, counted from 1" example:"1"`

@@ -202,6 +202,34 @@ type Step struct {
 	LogEnd    int64               `json:"log_end,omitempty" minimum:"0" doc:"Number of lines of the log at its end" example:"120"`
 }
 
+// StateRefs asks whose the states are that a run is about to change or to take over, or that it reads.
+type StateRefs struct {
+	States []StateRef `json:"states" minItems:"1" maxItems:"25" doc:"The states"`
+}
+
+// MaxStates is how many states one call asks about.
+const MaxStates = 25
+
+// StateRef says which state is meant, without saying where it is.
+type StateRef struct {
+	Place   string `json:"place" minLength:"64" maxLength:"64" pattern:"^[0-9a-f]+$" doc:"SHA-256 of all that tells its place from others" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Lineage string `json:"lineage,omitempty" maxLength:"255" doc:"With terraform and tofu: lineage of the state that is there, or that is taken over; empty where there is none"`
+	Unit    string `json:"unit,omitempty" maxLength:"1000" doc:"With terragrunt: path of the unit that it is of"`
+}
+
+// WhoseStates says which of the states are those of other workspaces. If there are none, a run that changes the state of
+// its workspace holds all of them for the workspace from then on.
+type WhoseStates struct {
+	Control
+	Others []OthersState `json:"others,omitempty" doc:"States of other workspaces"`
+}
+
+// OthersState is a state of another workspace.
+type OthersState struct {
+	StateRef
+	Workspace string `json:"workspace,omitempty" doc:"Name of the other workspace; empty where who sees the run may not see that workspace" example:"network"`
+}
+
 // Steps reports steps.
 type Steps struct {
 	Steps []Step `json:"steps" minItems:"1" maxItems:"50" doc:"The steps; a later report of the same seq replaces the earlier"`

@@ -178,6 +178,7 @@ type StateFound struct {
 	Backend   string `json:"backend" maxLength:"64" doc:"Type of the backend, such as s3; local for a directory" example:"s3"`
 	Settings  string `json:"settings" maxLength:"64" doc:"SHA-256 of the settings that name the place" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	Workspace string `json:"workspace" maxLength:"90" doc:"The engine's own workspace" example:"default"`
+	Place     string `json:"place,omitempty" maxLength:"64" doc:"With terraform and tofu: SHA-256 of all that tells the place from others, its server included"`
 	Store     string `json:"store,omitempty" maxLength:"64" doc:"With a directory: id of its data directory"`
 	Declared  string `json:"declared,omitempty" maxLength:"64" doc:"Type of the backend that the code declares, where it is not the one that is used"`
 	Lineage   string `json:"lineage,omitempty" maxLength:"255" doc:"Lineage of the state; empty where there is none yet"`

@@ -113,6 +113,11 @@ func (c *Client) Cancel(ctx context.Context, id, reason string) (api.Workflow, e
 	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}, in: because(reason)})
 }
 
+// Own decides about the states of other workspaces that a run was refused.
+func (c *Client) Own(ctx context.Context, id string, in api.Own) (api.Owned, error) {
+	return ask[api.Owned](ctx, c, once, call{what: "decide about the states of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "own"}, in: in})
+}
+
 // Workflow shows a workflow with its steps.
 func (c *Client) Workflow(ctx context.Context, id string) (api.Workflow, error) {
 	return get[api.Workflow](ctx, c, "show workflow "+id, nil, "v1", "workflows", id)

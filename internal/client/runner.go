@@ -91,6 +91,11 @@ func (r *Runner) Steps(ctx context.Context, in api.Steps) (api.Control, error) {
 	return send[api.Control](ctx, r, "steps", in, false)
 }
 
+// WhoseStates asks whose some states are.
+func (r *Runner) WhoseStates(ctx context.Context, in api.StateRefs) (api.WhoseStates, error) {
+	return send[api.WhoseStates](ctx, r, "states", in, false)
+}
+
 // Logs sends lines. A *api.LogGapError names the line to send from.
 func (r *Runner) Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error) {
 	return send[api.LogsTaken](ctx, r, "logs", in, false)

@@ -45,6 +45,7 @@ func (s *server) runnerRoutes() {
 	s.add(route{id: "send-heartbeat", method: http.MethodPost, path: "/v1/jobs/{id}/heartbeat", summary: "Say that the runner lives; hear whether it shall stop", tag: tag, audience: runners, errors: ends}, ran(s.plane.Heartbeat))
 	s.add(route{id: "send-steps", method: http.MethodPost, path: "/v1/jobs/{id}/steps", summary: "Report steps", tag: tag, audience: runners, large: true, errors: ends}, ran(s.plane.Steps))
 	s.add(route{id: "send-logs", method: http.MethodPost, path: "/v1/jobs/{id}/logs", summary: "Send numbered lines of the log", tag: tag, audience: runners, large: true, errors: append([]int{416}, ends...)}, ran(s.plane.AppendLogs))
+	s.add(route{id: "ask-states", method: http.MethodPost, path: "/v1/jobs/{id}/states", summary: "Ask whose states are; those that are nobody's become the workspace's before a run changes them", tag: tag, audience: runners, errors: ends}, ran(s.plane.WhoseStates))
 	s.add(route{id: "announce-artifacts", method: http.MethodPost, path: "/v1/jobs/{id}/artifacts", summary: "Announce artifacts, or say that their bytes have arrived", tag: tag, audience: runners, errors: ends}, ran(s.plane.Announce))
 	s.add(route{id: "get-input", method: http.MethodGet, path: "/v1/jobs/{id}/input", summary: "Name the artifact that the run is to use", tag: tag, audience: runners, errors: ends},
 		direct(func(ctx context.Context, in *struct {

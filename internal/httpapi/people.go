@@ -39,6 +39,10 @@ func (s *server) workflowRoutes() {
 	}
 	reason := reflect.TypeFor[*api.WithReason]()
 	s.add(route{id: "cancel-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/cancel", summary: "Cancel a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, errors: []int{404, 409}}, sent[reasoned](s.plane.Cancel))
+	s.add(route{id: "own-states", method: http.MethodPost, path: "/v1/workflows/{id}/own", summary: "Give the states of other workspaces, which a run was refused, to its workspace, or say that they are copies", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, sent[struct {
+		ByID
+		Sent
+	}](s.plane.Own))
 	s.add(route{id: "retry-workflow", body: reason, method: http.MethodPost, path: "/v1/workflows/{id}/retry", summary: "Submit an ended workflow again, as a new one", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, errors: []int{404, 409}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Keyed

@@ -179,6 +179,7 @@ var routes = map[string]route{
 	"heartbeat": {method: http.MethodPost, control: true},
 	"steps":     {method: http.MethodPost, control: true},
 	"logs":      {method: http.MethodPost, control: true},
+	"states":    {method: http.MethodPost, control: true},
 	"artifacts": {method: http.MethodPost, control: true},
 	"input":     {method: http.MethodGet, control: true},
 	callBytes:   {method: http.MethodGet, put: true}, // of the relay itself

@@ -122,6 +122,7 @@ const (
 	ReasonEngineNotFound    Reason = "engine_not_found"   // no engine of that name and version
 	ReasonStateNotKept      Reason = "state_not_kept"     // the state would die with the task
 	ReasonStateElsewhere    Reason = "state_elsewhere"    // another state exists than the one that would be used
+	ReasonStateOwned        Reason = "state_owned"        // the state is that of another workspace
 	ReasonSourceMoved       Reason = "source_moved"       // the directory's files changed after the submission
 	ReasonPlanStale         Reason = "plan_stale"         // the approved plan does not fit any more; also decided by the control plane
 	ReasonArtifactFailed    Reason = "artifact_failed"    // an artifact that the run needs could not be placed or fetched
@@ -147,7 +148,7 @@ func Reasons() []Reason {
 		ReasonLaunchWindow, ReasonRunnerLost, ReasonTaskStopped, ReasonResultMissing, ReasonDeadline, ReasonRunnerTooOld, ReasonNotApproved, ReasonInputMissing,
 		ReasonSpotTaken, ReasonRelayLost,
 		ReasonStepFailed, ReasonSourceFailed, ReasonSecretUnavailable, ReasonRoleUnavailable, ReasonEngineNotFound,
-		ReasonStateNotKept, ReasonStateElsewhere, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed,
+		ReasonStateNotKept, ReasonStateElsewhere, ReasonStateOwned, ReasonSourceMoved, ReasonPlanStale, ReasonArtifactFailed,
 		ReasonHookFailed, ReasonHookRefused, ReasonPolicyFailed, ReasonInterrupted, ReasonRunnerError, ReasonOutOfMemory, ReasonDiskFull,
 		ReasonThrottled, ReasonQuota, ReasonCapacity, ReasonUnavailable,
 	}

@@ -164,7 +164,10 @@ func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found a
 		return err
 	}
 	c.Put(k, rules.Remember(known, found))
-	return nil
+	if !w.ChangesState() || found.Place == "" || found.Place == known.Place && found.Lineage == known.Lineage {
+		return nil
+	}
+	return keepState(ctx, c, w, found)
 }
 
 // spec reads a frozen spec, what the run was given by other workspaces, which policies held at the start of the attempt,

@@ -1,0 +1,292 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// maxCopies is how many workspaces may change copies of one state.
+const maxCopies = 50
+
+// WhoseStates says whose the states are that a run asks about. If none of them is another workspace's, a run that changes the
+// state of its workspace makes all of them that workspace's. The same call again changes nothing.
+func (p *Calls) WhoseStates(ctx context.Context, token string, run api.Run, in api.StateRefs) (out api.WhoseStates, err error) {
+	if len(in.States) == 0 || len(in.States) > api.MaxStates {
+		return out, workflow.Refuse(workflow.ErrInvalid, "states", "ask about 1 to %d states", api.MaxStates)
+	}
+	_, out.Control, err = p.tells(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
+		w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(run.Workflow))
+		if err != nil {
+			return err
+		}
+		o, err := ownersOf(ctx, c, w.Org, in.States)
+		if err != nil {
+			return err
+		}
+		out.Others = nil
+		var refused record.Refused
+		for _, s := range in.States {
+			if by := rules.Owner(w.WorkspaceID, s.Lineage, o.of(o.place(s)), o.of(o.lineage(s))); by != nil {
+				other := api.OthersState{StateRef: s}
+				if other.Workspace, err = o.shown(ctx, &w, by); err != nil {
+					return err
+				}
+				out.Others, refused.States = append(out.Others, other), append(refused.States, s)
+			}
+		}
+		switch {
+		case !w.ChangesState():
+			return nil
+		case len(refused.States) > 0:
+			k := record.RefusedKey(w.ID)
+			if err := c.Load(ctx, k); err != nil {
+				return err
+			}
+			c.Put(k, refused)
+			return nil
+		}
+		for _, s := range in.States {
+			o.take(&w, s)
+		}
+		o.write()
+		return nil
+	})
+	return out, err
+}
+
+// keepState notes the lineage that a run has left in a place of its workspace: the first run finds no state there.
+func keepState(ctx context.Context, c *ledger.Change, w *record.Workflow, found api.StateFound) error {
+	s := api.StateRef{Place: found.Place, Lineage: found.Lineage}
+	o, err := ownersOf(ctx, c, w.Org, []api.StateRef{s})
+	if err == nil && o.of(o.place(s)).Has(w.WorkspaceID) {
+		o.take(w, s)
+		o.write()
+	}
+	return err
+}
+
+// owners are the records of whose some states are. Those of deleted workspaces count as if they were not there.
+type owners struct {
+	c       *ledger.Change
+	org     string
+	by      map[store.Key]*record.Owner
+	holders map[string]record.Workspace // by id
+	changed []store.Key
+}
+
+// ownersOf reads what is known of states.
+func ownersOf(ctx context.Context, c *ledger.Change, org string, states []api.StateRef) (*owners, error) {
+	o := &owners{c: c, org: org, by: map[store.Key]*record.Owner{}, holders: map[string]record.Workspace{}}
+	var keys []store.Key
+	for _, s := range states {
+		if keys = append(keys, o.place(s)); s.Lineage != "" {
+			keys = append(keys, o.lineage(s))
+		}
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		by, ok, err := ledger.Get[record.Owner](c.Read, k)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			continue
+		}
+		holder, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(org, by.Name))
+		if err != nil {
+			return nil, err
+		}
+		if ok && holder.ID == by.ID {
+			o.by[k], o.holders[by.ID] = &by, holder
+		}
+	}
+	return o, nil
+}
+
+func (o *owners) place(s api.StateRef) store.Key { return record.PlaceKey(o.org, s.Place) }
+
+// lineage is the key of a state's lineage; the zero key, which has no record, of one that has none.
+func (o *owners) lineage(s api.StateRef) store.Key {
+	if s.Lineage == "" {
+		return store.Key{}
+	}
+	return record.LineageKey(o.org, s.Lineage)
+}
+
+func (o *owners) of(k store.Key) *record.Owner { return o.by[k] }
+
+// take makes a state that is no other workspace's that of the workspace of a run.
+func (o *owners) take(w *record.Workflow, s api.StateRef) {
+	mine := record.Owner{ID: w.WorkspaceID, Name: w.Workspace}
+	if place := o.of(o.place(s)); place == nil {
+		mine.Lineage = s.Lineage
+		o.put(o.place(s), mine)
+	} else if place.ID == mine.ID && place.Lineage != s.Lineage {
+		now := *place
+		now.Lineage = s.Lineage
+		o.put(o.place(s), now)
+	}
+	if s.Lineage != "" && o.of(o.lineage(s)) == nil {
+		o.put(o.lineage(s), record.Owner{ID: mine.ID, Name: mine.Name, Place: s.Place})
+	}
+}
+
+// put plans to write a record.
+func (o *owners) put(k store.Key, to record.Owner) {
+	o.by[k] = &to
+	if !slices.Contains(o.changed, k) {
+		o.changed = append(o.changed, k)
+	}
+}
+
+// drop plans to remove a record.
+func (o *owners) drop(k store.Key) {
+	o.put(k, record.Owner{})
+	delete(o.by, k)
+}
+
+// write adds what was planned to the change.
+func (o *owners) write() {
+	for _, k := range o.changed {
+		if to := o.by[k]; to != nil {
+			o.c.Put(k, to)
+		} else {
+			o.c.Remove(k)
+		}
+	}
+}
+
+// shown is the name of an owner, where who sees the run may see that workspace: it lies in the same project, or below it.
+func (o *owners) shown(ctx context.Context, w *record.Workflow, by *record.Owner) (string, error) {
+	ws, ok, err := workspaceOf(ctx, o.c, w)
+	if err != nil || !ok {
+		return "", err
+	}
+	above, err := catalog.Chain(ctx, o.c, o.org, o.holders[by.ID].W.Project)
+	if err != nil || !slices.Contains(above, cmp.Or(ws.W.Project, record.GlobalProject)) {
+		return "", err
+	}
+	return by.Name, nil
+}
+
+// Own decides about the states that a run was refused because they are those of other workspaces: they become its
+// workspace's, or it may change them as copies. It needs an admin of all those workspaces' projects.
+func (p *Calls) Own(ctx context.Context, who identity.Principal, id string, in api.Own) (out api.Owned, err error) {
+	const action = "state.own"
+	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, action, id, p.inWorkflow(who.Organization, id)); err != nil {
+		return out, err
+	}
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		out.States = []api.OthersState{}
+		w, err := c.Workflow(ctx, who.Organization, id, record.RefusedKey(id))
+		if err != nil {
+			return err
+		}
+		if _, ok, err := workspaceOf(ctx, c, w); err != nil || !ok {
+			return cmp.Or(err, workflow.Refuse(workflow.ErrNotFound, "workspace", "workspace %s of that run is deleted", w.Workspace))
+		}
+		refused, _, err := ledger.Get[record.Refused](c.Read, record.RefusedKey(id))
+		if err != nil {
+			return err
+		}
+		o, err := ownersOf(ctx, c, w.Org, refused.States)
+		if err != nil {
+			return err
+		}
+		for _, s := range refused.States {
+			from, err := o.hand(ctx, who, w, s, in.IsCopy)
+			if err != nil {
+				return err
+			}
+			if from != "" {
+				out.States = append(out.States, api.OthersState{StateRef: s, Workspace: from})
+				identity.Audit(c, who, action, w.Workspace, "done", fmt.Sprintf("a state of workspace %s, refused to workflow %s; as a copy: %t", from, id, in.IsCopy))
+			}
+		}
+		if len(out.States) == 0 {
+			return workflow.Refuse(workflow.ErrConflict, "", "workflow %s was refused no state that is another workspace's now: run it again", id)
+		}
+		o.write()
+		return nil
+	})
+	if err != nil {
+		return out, identity.Refused(ctx, p.ledger, who, action, id, err)
+	}
+	p.ledger.Log.Warn("states of other workspaces decided about", "job_id", id, "states", len(out.States), "is_copy", in.IsCopy, "by", who.Name)
+	return out, nil
+}
+
+// hand gives a state to the workspace of a run, or lets it have a copy, and names who had it alone; empty: nobody.
+func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Workflow, s api.StateRef, isCopy bool) (from string, err error) {
+	for {
+		by := rules.Owner(w.WorkspaceID, s.Lineage, o.of(o.place(s)), o.of(o.lineage(s)))
+		if by == nil {
+			break
+		}
+		from = by.Name
+		if err := o.mayHand(ctx, who, by, isCopy); err != nil {
+			return "", err
+		}
+		for _, k := range []store.Key{o.place(s), o.lineage(s)} {
+			switch is := o.of(k); {
+			case is != by:
+			case !isCopy:
+				o.drop(k)
+			case len(is.Copies) >= maxCopies:
+				return "", workflow.Refuse(workflow.ErrTooLarge, "is_copy", "%d workspaces change copies of that state already", maxCopies)
+			default:
+				now := *is
+				now.Copies = append(slices.Clone(is.Copies), w.WorkspaceID)
+				o.put(k, now)
+			}
+		}
+		// Who had the lineage does not keep it by the place where it is.
+		if by.Place != "" && !isCopy {
+			k := record.PlaceKey(o.org, by.Place)
+			held, ok, err := ledger.Load[record.Owner](ctx, o.c, k)
+			if err != nil {
+				return "", err
+			}
+			if ok && held.ID == by.ID {
+				o.drop(k)
+			}
+		}
+	}
+	if from != "" {
+		o.take(w, s)
+	}
+	return from, nil
+}
+
+// mayHand refuses to decide about a state of a workspace that who is no admin of, and to take one that a run may be
+// changing.
+func (o *owners) mayHand(ctx context.Context, who identity.Principal, by *record.Owner, isCopy bool) error {
+	scope, err := catalog.Chain(ctx, o.c, o.org, o.holders[by.ID].W.Project)
+	if err != nil {
+		return err
+	}
+	if !who.Has(api.RoleAdmin, scope...) {
+		return workflow.Refuse(workflow.ErrForbidden, "", "the state is that of a workspace in another project: it takes an admin of both")
+	}
+	if isCopy {
+		return nil
+	}
+	run, err := o.c.Holder(ctx, o.org, by.ID)
+	if err == nil && run != nil {
+		err = workflow.Refuse(workflow.ErrInUse, "workspace", "workflow %s may be changing the state of workspace %s: let it end first", run.ID, by.Name)
+	}
+	return err
+}
