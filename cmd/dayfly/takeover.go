@@ -50,6 +50,7 @@ const (
 // fixes say what to do about a refusal. Its detail says what it is about.
 var fixes = map[workflow.Reason]string{
 	workflow.ReasonStateElsewhere:    "see what is in it with dayfly takeover report WORKSPACE --take-over, then take it over once with dayfly run WORKSPACE --op update --take-over; --begin-anew goes on without it",
+	workflow.ReasonStateOwned:        "go on with the workspace that has the state, or ask an admin of both: dayfly repair own",
 	workflow.ReasonStateNotKept:      "declare a backend in the code, or set state.kind of the workspace to s3 or directory",
 	workflow.ReasonSecretUnavailable: "store the secret where the runners are, with dayfly secret set, or correct its ref",
 	workflow.ReasonRoleUnavailable:   "let the role of the workspace trust the pool, or correct role",

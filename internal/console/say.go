@@ -53,6 +53,7 @@ var reasons = map[workflow.Reason][2]string{
 	workflow.ReasonEngineNotFound:    {"there is no engine with that name and version", "Install it, or change engine_version of the workspace."},
 	workflow.ReasonStateNotKept:      {"the state would be gone with the task", "Give the workspace a place for its state."},
 	workflow.ReasonStateElsewhere:    {"another state exists than the one that would be used", ""},
+	workflow.ReasonStateOwned:        {"the state is that of another workspace", "Go on with the other workspace, or ask an admin of both: dayfly repair own."},
 	workflow.ReasonSourceMoved:       {"the files of its directory changed while it waited", "Retry it."},
 	workflow.ReasonPlanStale:         {"the approved plan does not fit any more", "Make a new preview, and approve its plan."},
 	workflow.ReasonArtifactFailed:    {"a file that it needs could not be placed or fetched", "Look at the log; then retry it."},

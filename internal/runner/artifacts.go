@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -60,6 +61,23 @@ func (h *host) Keep(ctx context.Context, name, kind string, from io.ReadSeeker) 
 		return 0, "", failure(workflow.ReasonArtifactFailed, fmt.Errorf("the artifact %s cannot be kept: %w", name, err))
 	}
 	return size, sum, nil
+}
+
+// WhoseStates implements engine.Host. Nothing is changed before the control plane has answered, so it is asked as long as the run
+// may take. A refusal does not end the run by itself: an older relay does not know the call.
+func (h *host) WhoseStates(ctx context.Context, states []api.StateRef) (others []api.OthersState, err error) {
+	for some := range slices.Chunk(states, api.MaxStates) {
+		var got api.WhoseStates
+		err := h.r.persist(ctx, "states", func(ctx context.Context) (_ api.Control, err error) {
+			got, err = h.r.cfg.Relay.WhoseStates(ctx, api.StateRefs{States: some})
+			return got.Control, err
+		})
+		if err != nil {
+			return nil, failure(workflow.ReasonRunnerError, fmt.Errorf("ask whose the state is: %w", err))
+		}
+		others = append(others, got.Others...)
+	}
+	return others, nil
 }
 
 // digest reads a file from its beginning to its end, or to the bound of an artifact.

@@ -276,3 +276,37 @@ func TestHide_MasksEveryTextOfAPlan(t *testing.T) {
 		t.Errorf("what the engine gave was changed: %s", after)
 	}
 }
+
+func (l *lender) WhoseStates(_ context.Context, in api.StateRefs) (out api.WhoseStates, err error) {
+	l.calls++
+	for _, s := range in.States {
+		l.done = append(l.done, s.Unit)
+		if s.Unit == "taken" {
+			out.Others = append(out.Others, api.OthersState{StateRef: s, Workspace: "web"})
+		}
+	}
+	return out, next(&l.announce)
+}
+
+// A run that gets no answer changes nothing, and asks again.
+func TestHost_AsksWhoseStatesAreUntilItIsTold(t *testing.T) {
+	var many []api.StateRef
+	for i := range 2*api.MaxStates + 1 {
+		many = append(many, api.StateRef{Unit: fmt.Sprint(i)})
+	}
+	many[3].Unit, many[2*api.MaxStates].Unit = "taken", "taken"
+	synctest.Test(t, func(t *testing.T) {
+		l := &lender{announce: append(repeated(errAway, 40), errRace)}
+		others, err := hostOf(t, l, api.Spec{}).WhoseStates(t.Context(), many)
+		if err != nil || len(others) != 2 || l.calls != 41+3 {
+			t.Errorf("got %+v, %v after %d calls", others, err, l.calls)
+		}
+		for _, refused := range []error{workflow.ErrNotFound, workflow.ErrOver} {
+			l := &lender{announce: repeated(refused, 1)}
+			_, err := hostOf(t, l, api.Spec{}).WhoseStates(t.Context(), many)
+			if f, ok := errors.AsType[*engine.Failure](err); !ok || f.Reason != workflow.ReasonRunnerError || !errors.Is(err, refused) || l.calls != 1 {
+				t.Errorf("%v: got %v after %d calls", refused, err, l.calls)
+			}
+		}
+	})
+}

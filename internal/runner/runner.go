@@ -62,6 +62,7 @@ type Relay interface {
 	Steps(ctx context.Context, in api.Steps) (api.Control, error)
 	Logs(ctx context.Context, in api.Logs) (api.LogsTaken, error)
 	HandOver(ctx context.Context, in api.Handover) (api.HandedOver, error)
+	WhoseStates(ctx context.Context, in api.StateRefs) (api.WhoseStates, error)
 	Artifacts(ctx context.Context, in api.NewArtifacts) (api.ArtifactsTaken, error)
 	Input(ctx context.Context) (api.Input, error)
 	InputOf(ctx context.Context, n int) (api.Input, error)

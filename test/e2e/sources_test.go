@@ -367,6 +367,20 @@ func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
 		t.Errorf("the update after it: id %q, changes %+v", first, again)
 	}
 
+	// Another workspace does not get the same state, until somebody says that it is a copy.
+	w.terraform("twin", keptCode, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.source, "ran") })
+	twin := w.over(w.submit(api.Submit{Workspace: "twin", Operation: workflow.Update, TakeOver: true}))
+	w.wants(twin, workflow.Failed, workflow.ReasonStateOwned)
+	if !strings.Contains(twin.Detail, "is that of workspace ran") {
+		t.Errorf("it says %q", twin.Detail)
+	}
+	if _, err := w.cl.Own(t.Context(), twin.ID, api.Own{IsCopy: true}); err != nil {
+		t.Fatal(err)
+	}
+	if copied := changes(api.Submit{Workspace: "twin", Operation: workflow.Update, TakeOver: true}); copied.Add+copied.Change+copied.Destroy != 0 {
+		t.Errorf("the takeover of the copy changed %+v", copied)
+	}
+
 	old := w.workspaceID("ran")
 	if err := w.cl.DeleteWorkspace(t.Context(), "ran"); err != nil {
 		t.Fatal(err)

@@ -37,6 +37,9 @@ type Host interface {
 	Mask(values ...string)
 	// Still ends every process that the job has left, so that none of its code can change a file until the next Exec.
 	Still(ctx context.Context) error
+	// WhoseStates asks whose states are, which the run is about to change or to take over, or reads. It returns those of other
+	// workspaces; if a run changes its workspace's state and there are none, all are that workspace's from then on.
+	WhoseStates(ctx context.Context, states []api.StateRef) ([]api.OthersState, error)
 	// Keep announces an artifact of the runner's own, below api.PlanDir, and places its bytes. It reads them twice: their
 	// digest comes first.
 	Keep(ctx context.Context, name, kind string, from io.ReadSeeker) (size int64, sha256 string, err error)

@@ -200,3 +200,8 @@ func InventoryOf(raw []byte) (*api.Inventory, error) {
 	s, err := readPlan(raw, mode{scan: true, refreshOnly: true})
 	return inventoryOf(s.managed), err
 }
+
+// PlaceID returns what tells a place from others.
+func PlaceID(backend string, settings map[string]any, getenv func(string) string) string {
+	return placeID(api.StateFound{Backend: backend, Settings: digest(backend, settings), Workspace: defaultWorkspace}, settings, getenv)
+}

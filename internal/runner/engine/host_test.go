@@ -46,6 +46,9 @@ type host struct {
 	keepErr error
 	input   []byte // of Input
 
+	asked  []api.StateRef    // whose these are
+	others []api.OthersState // the answer
+
 	policed  []engine.Policed // what policies were asked about
 	policies func(on engine.Policed) ([]api.PolicyResult, error)
 
@@ -99,6 +102,13 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
+}
+
+func (h *host) WhoseStates(_ context.Context, states []api.StateRef) ([]api.OthersState, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = append(h.asked, states...)
+	return h.others, nil
 }
 
 func (h *host) Logf(format string, args ...any) {

@@ -46,6 +46,9 @@ func (p *pulumi) settle(ctx context.Context) error {
 	if v.say != "" {
 		p.h.Logf("%s", v.say)
 	}
+	if err := own(ctx, p.h, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
+		return err
+	}
 	if v.take != nil {
 		if err := p.takeOver(ctx, *v.take); err != nil {
 			return err

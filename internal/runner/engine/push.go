@@ -59,6 +59,9 @@ func (t *terraform) pushState(ctx context.Context) (string, error) {
 	if err := pushable(before, doc, t.j.Spec.Push.Force); err != nil {
 		return "", err
 	}
+	if err := t.own(ctx, doc); err != nil {
+		return "", err
+	}
 	if err := t.pushFile(ctx, name, t.j.Spec.Push.Force); err != nil {
 		return "", err
 	}
@@ -137,6 +140,9 @@ func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, err
 	doc, from, name, err := t.stateFile(ctx)
 	if err == nil {
 		err = pushable(doc, pushed, t.j.Spec.Push.Force)
+	}
+	if err == nil {
+		err = t.own(ctx, pushed)
 	}
 	if err != nil {
 		return summary{}, err

@@ -66,6 +66,13 @@ func (t *terraform) settle(ctx context.Context) error {
 	if v.say != "" {
 		t.h.Logf("%s", v.say)
 	}
+	doc := t.doc
+	if v.take != nil {
+		doc = v.take.doc
+	}
+	if err := t.own(ctx, doc); err != nil {
+		return err
+	}
 	if v.take != nil {
 		if err := t.takeOver(ctx, *v.take); err != nil {
 			return err
@@ -74,6 +81,15 @@ func (t *terraform) settle(ctx context.Context) error {
 	// What a run that only reads was told to do about another state holds for that run alone.
 	t.keeps = !t.readOnly || !s.takeOver && !s.beginAnew
 	return nil
+}
+
+// own asks whether the run may change a state, or make it the workspace's; nil: one that begins empty.
+func (t *terraform) own(ctx context.Context, doc *document) error {
+	ref := api.StateRef{Place: t.is.Place}
+	if doc != nil {
+		ref.Lineage = doc.lineage
+	}
+	return own(ctx, t.h, t.readOnly, ref)
 }
 
 // choose decides what needs no engine: the place and the engine's workspace.
@@ -279,6 +295,7 @@ func (t *terraform) identify() error {
 	if t.overrides() {
 		t.is.Declared = t.code.name()
 	}
+	t.is.Place = placeID(t.is, backend.Config, t.j.Getenv)
 	t.settings = backend
 	return nil
 }

@@ -248,7 +248,11 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
 	}
 	g.units = slices.Sorted(maps.Keys(g.plans))
-	if err := g.kept(g.units); err != nil {
+	states, err := g.kept(g.units)
+	if err == nil {
+		err = own(ctx, g.h, !g.mode.apply, states...)
+	}
+	if err != nil {
 		return "", err
 	}
 	all, err := together(g.plans)
@@ -330,29 +334,41 @@ func inUnit(unit, name string) string {
 }
 
 // kept refuses units whose state would be gone with the run: those without a backend, or with the backend local. A unit
-// has been initialised if it has a plan.
-func (g *terragrunt) kept(units []string) error {
-	var lost []string
+// has been initialised if it has a plan. It returns where the units have their states.
+func (g *terragrunt) kept(units []string) ([]api.StateRef, error) {
+	states, lost, err := g.places(units)
+	if err == nil && len(lost) > 0 {
+		err = &Failure{
+			Reason: workflow.ReasonStateNotKept,
+			Detail: text.Middle(stateLost(text.Some(lost, mostTold)), maxDetail),
+		}
+	}
+	return states, err
+}
+
+// places says where units have their states, and which have none that outlives the run.
+func (g *terragrunt) places(units []string) (states []api.StateRef, lost []string, err error) {
+	workspace := defaultWorkspace
+	if g.j.Getenv != nil {
+		workspace = cmp.Or(g.j.Getenv("TF_WORKSPACE"), workspace)
+	}
 	for _, unit := range units {
-		backend, err := g.backend(unit)
+		is, err := g.backend(unit)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		if backend == "" || backend == "local" {
+		if is.Type == "" || is.Type == "local" {
 			lost = append(lost, unit)
+			continue
 		}
+		found := api.StateFound{Backend: is.Type, Settings: digest(is.Type, is.Config), Workspace: workspace}
+		states = append(states, api.StateRef{Place: placeID(found, is.Config, g.j.Getenv), Unit: text.Cut(unit, 1000)})
 	}
-	if len(lost) == 0 {
-		return nil
-	}
-	return &Failure{
-		Reason: workflow.ReasonStateNotKept,
-		Detail: text.Middle(stateLost(text.Some(lost, mostTold)), maxDetail),
-	}
+	return states, lost, nil
 }
 
 // backend is what the wrapped engine has set up for a unit: beside its terragrunt.hcl, or in terragrunt's cache there.
-func (g *terragrunt) backend(unit string) (found string, err error) {
+func (g *terragrunt) backend(unit string) (found backendRecord, err error) {
 	for _, top := range []string{path.Join(unit, ".terraform"), path.Join(unit, ".terragrunt-cache")} {
 		err := fs.WalkDir(g.root.root.FS(), top, func(name string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -362,13 +378,13 @@ func (g *terragrunt) backend(unit string) (found string, err error) {
 				return err
 			}
 			is, err := recorded(g.root, path.Join(name, stateName))
-			if err == nil && found != "local" { // one that is local is enough
-				found = cmp.Or(is.Type, found)
+			if err == nil && is.Type != "" && found.Type != "local" { // one that is local is enough
+				found = is
 			}
 			return cmp.Or(err, fs.SkipDir)
 		})
 		if err != nil {
-			return "", fmt.Errorf("find out where the state of unit %s is kept: %w", unit, err)
+			return found, fmt.Errorf("find out where the state of unit %s is kept: %w", unit, err)
 		}
 	}
 	return found, nil
@@ -403,6 +419,13 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		}
 	}
 	g.units = append(g.units, late...)
+	states, _, err := g.places(late) // which were not known before
+	if err == nil && len(states) > 0 {
+		err = own(ctx, g.h, true, states...) // they are applied by now
+	}
+	if err != nil {
+		return "", err
+	}
 	said := fmt.Sprintf("%s, in %s", g.done.Text(true), text.Count(len(g.units), "unit"))
 	if len(late) > 0 {
 		g.out.Truncated = true
