@@ -59,7 +59,7 @@ func TestArtifact_IsListedAndCopiedFromThisMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	has(t, "list", w.ok("artifact", "list", job.ID), "files/sbom.json", digest[:12], "agent test of pool default", "s3://artifacts/default/", "it never arrived")
+	has(t, "list", w.ok("artifact", "list", job.ID), "files/sbom.json", digest[:12], "agent test of pool default", "s3://artifacts/runs/default/", "it never arrived")
 	to := filepath.Join(t.TempDir(), "sbom.json")
 	has(t, "get", w.ok("artifact", "get", job.ID, "files/sbom.json", "--to", to, "--data", data), to)
 	if text, err := os.ReadFile(to); err != nil || string(text) != "bill of materials" {

@@ -50,7 +50,11 @@ func (c *repairUnlock) Run(a *app, cl *client.Client) error {
 
 // giveUp lets runs change the state again that workflow h could not write.
 func (c *repairUnlock) giveUp(a *app, cl *client.Client, h *api.Workflow) error {
-	get, push := api.PushErrored(h.ID, h.Workspace)
+	ws, err := cl.Workspace(a.ctx, h.Workspace)
+	if err != nil {
+		return err
+	}
+	get, push := api.PushErrored(h.ID, h.Workspace, ws.Engine)
 	a.say("workflow %s could not write its state, which is its artifact %s\nPush it instead, unless what it made is gone: %s, then %s", h.ID, api.ErroredName, get, push)
 	if err := c.confirm(a, "this gives up the state of workflow %s: the next run of workspace %s makes again what that one made", h.ID, h.Workspace); err != nil {
 		return err

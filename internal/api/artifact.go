@@ -1,6 +1,8 @@
 package api
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"path"
 	"strconv"
 	"strings"
@@ -25,11 +27,37 @@ const (
 	ArtifactOutputs = "outputs" // values of sensitive outputs, for runs of other workspaces alone
 )
 
-// ErroredName is the name of the artifact with the state that a run could not write to its backend.
-const ErroredName = PlanDir + "errored.tfstate"
+// ErroredName is the name of the artifact with the state that a run could not write to its backend. With terragrunt those
+// of its units lie in a directory beside it.
+const (
+	ErroredName = PlanDir + "errored.tfstate"
+	erroredDir  = PlanDir + "errored/"
+)
 
-// PushErrored are the commands by which that state of a run of a workspace is got and pushed.
-func PushErrored(run, workspace string) (get, push string) {
+// ErroredDays is for how many days such an artifact is kept, unless somebody pushes the state or gives it up before.
+const ErroredDays = 3 * 365
+
+// ErroredOf names that artifact of a unit; "." is the directory of the run itself.
+func ErroredOf(unit string) string {
+	name := erroredDir + unit + path.Ext(ErroredName)
+	switch {
+	case unit == ".":
+		return ErroredName
+	case CheckArtifactName(name) != nil:
+		sum := sha256.Sum256([]byte(unit))
+		return erroredDir + hex.EncodeToString(sum[:8]) + path.Ext(ErroredName)
+	}
+	return name
+}
+
+// IsErrored says whether an artifact has a state that could not be written.
+func IsErrored(name string) bool { return name == ErroredName || strings.HasPrefix(name, erroredDir) }
+
+// PushErrored says how those of a run of a workspace are got and pushed.
+func PushErrored(run, workspace, engine string) (get, push string) {
+	if engine == EngineTerragrunt {
+		return "dayfly artifact list " + run, "terragrunt state push FILE in each unit, then dayfly repair unlock " + workspace
+	}
 	return "dayfly artifact get " + run + " " + ErroredName, "dayfly state push " + workspace + " " + path.Base(ErroredName)
 }
 
@@ -71,7 +99,7 @@ type Place struct {
 	Instance string `json:"instance,omitempty" doc:"With directory: name of the agent" example:"build-01"`
 	Bucket   string `json:"bucket,omitempty" maxLength:"63" doc:"With s3: name of the bucket" example:"dayfly-default-artifacts"`
 	Region   string `json:"region,omitempty" maxLength:"30" doc:"With s3: region of the bucket" example:"eu-central-1"`
-	Key      string `json:"key,omitempty" maxLength:"500" doc:"Name there" example:"default/ws_01k1xz4m2p7q9r3s5t8v/wf_01k1xz4m2p7q9r3s5t8v/1/files/sbom.json"`
+	Key      string `json:"key,omitempty" maxLength:"500" doc:"Name there" example:"runs/default/ws_01k1xz4m2p7q9r3s5t8v/wf_01k1xz4m2p7q9r3s5t8v/1/files/sbom.json"`
 }
 
 // The kinds of Place.
@@ -118,14 +146,29 @@ type Transfer struct {
 	Header map[string]string `json:"header,omitempty" doc:"Headers of the request"`
 }
 
+// Where the bytes of artifacts lie in a place: a bucket keeps what lies in the second one longer.
+const (
+	artifactsTop = "runs"
+	erroredTop   = "errored"
+)
+
+// ArtifactsOf begins the keys of all that runs of a workspace can be given.
+func ArtifactsOf(org, workspaceID string) string {
+	return path.Join(artifactsTop, org, workspaceID) + "/"
+}
+
 // ArtifactKey names the bytes of an artifact among all those of a place.
 func ArtifactKey(org, workspaceID, workflowID string, attempt int, name string) string {
-	return path.Join(org, workspaceID, workflowID, strconv.Itoa(attempt), name)
+	top := artifactsTop
+	if IsErrored(name) {
+		top = erroredTop
+	}
+	return path.Join(top, org, workspaceID, workflowID, strconv.Itoa(attempt), name)
 }
 
 // PushedKey names a state that is to be pushed, which a person has placed. Its name says what it is.
 func PushedKey(org, workspaceID, sha256 string) string {
-	return path.Join(org, workspaceID, "push", sha256)
+	return ArtifactsOf(org, workspaceID) + path.Join("push", sha256)
 }
 
 // CheckArtifactName refuses what is not a name of an artifact: a path below plan/ or files/ of plain characters, which

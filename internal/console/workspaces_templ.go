@@ -722,7 +722,7 @@ func workspaceNow(v *view, d workspaceData) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			get, push := api.PushErrored(h.ID, d.w.Name)
+			get, push := api.PushErrored(h.ID, d.w.Name, d.w.Engine)
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 66, "<p class=\"command\"><code>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

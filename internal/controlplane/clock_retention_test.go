@@ -338,6 +338,8 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 	w.must(err)
 	_, err = w.plane.Steps(w.ctx(), job.Token, r, api.Steps{Steps: []api.Step{{Seq: 1, Name: "plan", Status: workflow.StepRunning}}})
 	w.must(err)
+	_, err = w.plane.Announce(w.ctx(), job.Token, r, announced(leaves(api.ArtifactState, api.ErroredName)))
+	w.must(err)
 	want := func(state string, own int) {
 		t.Helper()
 		found := days(job.ID)
@@ -351,6 +353,8 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 				want = own
 			case strings.HasPrefix(k, record.LogsPrefix):
 				want = 90
+			case strings.HasSuffix(k, api.ErroredName):
+				want = api.ErroredDays
 			}
 			if got != want {
 				t.Errorf("%s: %s expires after %d days, want %d", state, k, got, want)

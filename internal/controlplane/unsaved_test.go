@@ -124,6 +124,26 @@ func TestUnsaved_AnAdminGivesItUp(t *testing.T) {
 	})
 }
 
+// It waits for a decision longer than other artifacts are kept, and then goes like all else.
+func TestUnsaved_IsKeptUntilSomebodyDecides(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.guarded(nil)
+		first := w.submit("net", workflow.Update)
+		job, r := w.unsaves()
+		w.must(w.result(job, r, workflow.Failed))
+		w.clock.advance(300 * day)
+		w.passes()
+		kept, err := w.plane.Artifacts(w.ctx(), w.admin, first.ID, "", 0)
+		if err != nil || len(kept.Items) != 1 || !kept.Items[0].ExpiresAt.After(w.clock.now().Add(400*day)) {
+			t.Fatalf("after 300 days: %+v, %v", kept.Items, err)
+		}
+		_, err = w.plane.Unlock(w.ctx(), w.admin, "net", api.Unlock{Workflow: first.ID})
+		w.must(err)
+		_, err = w.plane.Artifacts(w.ctx(), w.admin, first.ID, "", 0)
+		wantErr(t, err, workflow.ErrExpired)
+	})
+}
+
 // Only a run that changes the state can leave one that it could not write.
 func TestUnsaved_APreviewLeavesNone(t *testing.T) {
 	w := newWorld(t, memory.New())

@@ -160,7 +160,7 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 		if in.Artifact.Kind != api.ArtifactOutputs || !isOutputs(place.Key, c.claims.Organization) {
 			return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run is not what another workspace of its organization has left for it"))
 		}
-	case !strings.HasPrefix(place.Key, path.Join(c.claims.Organization, c.claims.WorkspaceID)+"/") || path.Clean(place.Key) != place.Key:
+	case !strings.HasPrefix(place.Key, api.ArtifactsOf(c.claims.Organization, c.claims.WorkspaceID)) || path.Clean(place.Key) != place.Key:
 		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run belongs to another workspace than its ticket"))
 	}
 	// A state that a person placed to be pushed lies wherever this pool keeps what it has.
@@ -180,8 +180,8 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 
 // isOutputs says whether a key is that of the outputs that a run of an organization has left.
 func isOutputs(key, org string) bool {
-	parts := strings.SplitN(key, "/", 5) // organization, workspace, workflow, attempt, name
-	return len(parts) == 5 && parts[0] == org && strings.HasPrefix(parts[1], "ws_") && parts[4] == api.OutputsName && path.Clean(key) == key
+	parts := strings.SplitN(strings.TrimPrefix(key, api.ArtifactsOf(org, "")), "/", 4) // workspace, workflow, attempt, name
+	return strings.HasPrefix(key, api.ArtifactsOf(org, "")) && len(parts) == 4 && strings.HasPrefix(parts[0], "ws_") && parts[3] == api.OutputsName && path.Clean(key) == key
 }
 
 func ownPath(c call) string { return "/v1/jobs/" + c.job + "/" + callBytes }

@@ -209,21 +209,21 @@ func TestInput_IsThatOfTheTicketsWorkspace(t *testing.T) {
 			Place: api.Place{Kind: api.PlaceDirectory, Key: key},
 		}
 	}
-	for _, key := range []string{"default/ws_1/wf_0/1/plan/bundle.tar", "default/ws_2/wf_0/1/plan/bundle.tar"} {
+	for _, key := range []string{"runs/default/ws_1/wf_0/1/plan/bundle.tar", "runs/default/ws_2/wf_0/1/plan/bundle.tar"} {
 		if err := dir.Keep(key, here(key), strings.NewReader(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	elsewhere := here("default/ws_1/wf_0/1/plan/bundle.tar")
+	elsewhere := here("runs/default/ws_1/wf_0/1/plan/bundle.tar")
 	elsewhere.Place.Kind, elsewhere.Place.Bucket = api.PlaceS3, "bucket"
 	for name, tc := range map[string]struct {
 		input api.Artifact
 		want  string // "": it is sent
 	}{
-		"its own":            {here("default/ws_1/wf_0/1/plan/bundle.tar"), ""},
-		"another's":          {here("default/ws_2/wf_0/1/plan/bundle.tar"), "conflict"},
-		"another's, by dots": {here("default/ws_1/../ws_2/wf_0/1/plan/bundle.tar"), "conflict"},
-		"not there":          {here("default/ws_1/wf_9/1/plan/bundle.tar"), "conflict"},
+		"its own":            {here("runs/default/ws_1/wf_0/1/plan/bundle.tar"), ""},
+		"another's":          {here("runs/default/ws_2/wf_0/1/plan/bundle.tar"), "conflict"},
+		"another's, by dots": {here("runs/default/ws_1/../ws_2/wf_0/1/plan/bundle.tar"), "conflict"},
+		"not there":          {here("runs/default/ws_1/wf_9/1/plan/bundle.tar"), "conflict"},
 		"in another place":   {elsewhere, "conflict"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestInput_OfAnotherWorkspaceIsItsOutputsAlone(t *testing.T) {
 			Place: api.Place{Kind: api.PlaceDirectory, Key: key},
 		}
 	}
-	good := there(api.ArtifactOutputs, "default/ws_2/wf_0/1/plan/outputs.json")
+	good := there(api.ArtifactOutputs, "runs/default/ws_2/wf_0/1/plan/outputs.json")
 	elsewhere := good
 	elsewhere.Place = api.Place{Kind: api.PlaceS3, Bucket: "another", Key: good.Place.Key}
 	for name, tc := range map[string]struct {
@@ -273,13 +273,13 @@ func TestInput_OfAnotherWorkspaceIsItsOutputsAlone(t *testing.T) {
 		sent  bool
 	}{
 		"of its organization":  {good, true},
-		"of another":           {there(api.ArtifactOutputs, "other/ws_2/wf_0/1/plan/outputs.json"), false},
-		"of another, by dots":  {there(api.ArtifactOutputs, "default/../other/ws_2/wf_0/1/plan/outputs.json"), false},
-		"a plan":               {there(api.ArtifactPlan, "default/ws_2/wf_0/1/plan/bundle.tar"), false},
-		"a plan under a kind":  {there(api.ArtifactOutputs, "default/ws_2/wf_0/1/plan/bundle.tar"), false},
-		"a file of that name":  {there(api.ArtifactOutputs, "default/ws_2/wf_0/1/files/plan/outputs.json"), false},
+		"of another":           {there(api.ArtifactOutputs, "runs/other/ws_2/wf_0/1/plan/outputs.json"), false},
+		"of another, by dots":  {there(api.ArtifactOutputs, "runs/default/../other/ws_2/wf_0/1/plan/outputs.json"), false},
+		"a plan":               {there(api.ArtifactPlan, "runs/default/ws_2/wf_0/1/plan/bundle.tar"), false},
+		"a plan under a kind":  {there(api.ArtifactOutputs, "runs/default/ws_2/wf_0/1/plan/bundle.tar"), false},
+		"a file of that name":  {there(api.ArtifactOutputs, "runs/default/ws_2/wf_0/1/files/plan/outputs.json"), false},
 		"outputs under a kind": {there(api.ArtifactFile, good.Place.Key), false},
-		"a push":               {there(api.ArtifactOutputs, "default/ws_2/push/plan/outputs.json"), false},
+		"a push":               {there(api.ArtifactOutputs, "runs/default/ws_2/push/plan/outputs.json"), false},
 		"in another place":     {elsewhere, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestArtifacts_ToABucketDoNotComeHere(t *testing.T) {
 	r := u.relay(t, relay.Config{Hold: -1, Places: bucket{}})
 	w := call(t, r, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1))
 	var taken api.ArtifactsTaken
-	want := []api.Transfer{{Method: "PUT", URL: "https://b.example.com/default/ws_1/wf_1/1/files/a?sum=" + sum("one")}}
+	want := []api.Transfer{{Method: "PUT", URL: "https://b.example.com/runs/default/ws_1/wf_1/1/files/a?sum=" + sum("one")}}
 	if err := json.Unmarshal(w.Body.Bytes(), &taken); err != nil || !cmp.Equal(want, taken.Uploads) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

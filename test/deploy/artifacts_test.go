@@ -11,7 +11,7 @@ import (
 func TestArtifacts_AreReachedByTheSignerAndReadersOnly(t *testing.T) {
 	const (
 		signer, reader = iam + "/dayfly-stack/prod/dayfly-prod-StatusRole", iam + "/operators/ann"
-		plan, pushed   = "org/ws_1/wf_1/1/plan/bundle.tar", "org/ws_1/push/9f86d081"
+		plan, pushed   = "runs/org/ws_1/wf_1/1/plan/bundle.tar", "runs/org/ws_1/push/9f86d081"
 		endpoint       = "dayfly-prod-Network-S3EndpointId"
 	)
 	readers := map[string]string{"ArtifactReaders": iam + "/operators/*," + iam + "/auditor"}

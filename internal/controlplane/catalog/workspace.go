@@ -323,7 +323,7 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 			return err
 		}
 		if queue.Unsaved != "" {
-			get, push := api.PushErrored(queue.Unsaved, name)
+			get, push := api.PushErrored(queue.Unsaved, name, rec.W.Engine)
 			return workflow.Refuse(workflow.ErrInUse, "workspace", "the state that workflow %s could not write is not pushed yet: push it (%s, then %s), or give it up (dayfly repair unlock %s)", queue.Unsaved, get, push, name)
 		}
 		if !queue.Empty() {

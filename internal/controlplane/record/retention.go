@@ -42,6 +42,14 @@ func (r Retention) ArtifactsUntil(w *Workflow) time.Time {
 	return w.Submitted.Add(time.Duration(r.Artifacts) * Day)
 }
 
+// ArtifactUntil is until when one of them is kept. A state that could not be written waits for a decision.
+func (r Retention) ArtifactUntil(w *Workflow, name string) time.Time {
+	if api.IsErrored(name) && !w.Over() {
+		return w.Submitted.Add(api.ErroredDays * Day)
+	}
+	return r.ArtifactsUntil(w)
+}
+
 // Over says that a run has ended and that nothing of it counts or is held any more: it may expire.
 func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld && !w.Unsaved }
 
@@ -57,7 +65,8 @@ func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	case strings.HasPrefix(k.Sort, LogsPrefix):
 		days = r.Logs
 	case strings.HasPrefix(k.Sort, ArtifactsPrefix):
-		days = r.Artifacts
+		_, name := ArtifactOf(k)
+		return r.ArtifactUntil(w, name)
 	}
 	return w.Submitted.Add(time.Duration(days) * Day)
 }

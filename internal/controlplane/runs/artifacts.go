@@ -51,12 +51,11 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 		if err := all.place(in.Placed, c.Now); err != nil {
 			return err
 		}
-		if slices.Contains(in.Placed, api.ErroredName) && !now.Unsaved {
+		if slices.ContainsFunc(in.Placed, api.IsErrored) && !now.Unsaved {
 			now.Unsaved = true
 			c.Keep(&now)
-			_, push := api.PushErrored(now.ID, now.Workspace)
 			c.Note(&now, rules.Note{Kind: "unsaved", Task: run.Task, Text: fmt.Sprintf(
-				"its state could not be written, and is the artifact %s: no other run changes the state until one is pushed (%s), or an admin gives it up (dayfly repair unlock %s)", api.ErroredName, push, now.Workspace)})
+				"its state could not be written, and is kept as an artifact: no other run changes the state until it is pushed, or an admin gives it up (dayfly repair unlock %s)", now.Workspace)})
 		}
 		for name, one := range all {
 			k := record.ArtifactKey(run.Workflow, run.Attempt, name)
@@ -149,7 +148,7 @@ func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 		return bad("kind", "an artifact of kind %.20q does not lie there: %s", a.Kind, a.Name)
 	case a.Kind == api.ArtifactPlan && (w.Op != workflow.Preview || w.For == ""):
 		return bad("kind", "only a preview whose plan is to be applied leaves one")
-	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull && (!w.ChangesState() || a.Name != api.ErroredName):
+	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull && (!w.ChangesState() || !api.IsErrored(a.Name)):
 		return bad("kind", "only a run that pulls the state leaves it, or one that could not write it, as %s", api.ErroredName)
 	case a.Kind == api.ArtifactOutputs && (!w.ChangesState() || a.Name != api.OutputsName):
 		return bad("kind", "only a run that changes the state leaves its sensitive outputs, as %s", api.OutputsName)
@@ -189,7 +188,7 @@ func (p *Calls) artifactView(ctx context.Context, org string, pools ...string) (
 	return func(w *record.Workflow, attempt int, name string, a record.Artifact) api.Artifact {
 		out := api.Artifact{
 			Name: name, Kind: a.Kind, Attempt: attempt, Size: a.Size, SHA256: a.SHA256, RecordedAt: a.Recorded,
-			ExpiresAt: days.ArtifactsUntil(w), Place: a.Place,
+			ExpiresAt: days.ArtifactUntil(w, name), Place: a.Place,
 		}
 		out.Place.Pool = names[a.Place.Pool]
 		if !a.Placed.IsZero() {

@@ -58,6 +58,7 @@ type facts struct {
 	orgMost  int
 	beat     record.Beat
 	review   record.Review // of its plan, if it is a preview
+	engine   string        // of the workspace, if a run could not write its state
 	planPool string        // name of the pool that has the plan which it applies
 }
 
@@ -130,6 +131,13 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 	_, f.waiting = c.Read[w.WaitKey()]
 	if err := errors.Join(c.Read.Into(lane, &f.queue), c.Read.Into(record.BeatKey(w.ID), &f.beat)); err != nil {
 		return f, err
+	}
+	if f.queue.Unsaved != "" {
+		ws, _, err := workspaceOf(ctx, c, w)
+		if err != nil {
+			return f, err
+		}
+		f.engine = ws.W.Engine
 	}
 	if w.For != "" {
 		if f.review, _, err = ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID)); err != nil {
@@ -340,7 +348,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.waiting && w.ChangesState() && f.queue.Changer != "":
 		return waitsSlot, waitsChanger(w, f)
 	case f.waiting && w.ChangesState() && f.queue.Unsaved != "":
-		get, push := api.PushErrored(f.queue.Unsaved, w.Workspace)
+		get, push := api.PushErrored(f.queue.Unsaved, w.Workspace, f.engine)
 		return waitsSlot, fmt.Sprintf("the state that workflow %s could not write: push it (%s, then %s), or have an admin give it up (dayfly repair unlock %s)", f.queue.Unsaved, get, push, w.Workspace)
 	case f.waiting && f.queue.Used() < f.queue.Max:
 		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)

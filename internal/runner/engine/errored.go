@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -21,23 +26,65 @@ const (
 // keepErrored keeps the state that an apply could not write, and adds to the failure where it is. Any other failure stays
 // as it is.
 func (t *terraform) keepErrored(ctx context.Context, failed error) error {
-	file, err := t.root.open(erroredName)
-	if errors.Is(err, os.ErrNotExist) {
+	if _, err := t.root.root.Lstat(erroredName); errors.Is(err, os.ErrNotExist) {
 		return failed
 	}
+	return keepErrored(ctx, t.h, t.j.Spec, failed, t.root, map[string]string{".": erroredName})
+}
+
+// keepErrored keeps the states that units could not write.
+func (g *terragrunt) keepErrored(ctx context.Context, failed error) error {
+	files := map[string]string{}
+	_ = fs.WalkDir(g.root.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil: // what can be read is kept
+		case d.IsDir() && d.Name() == ".terraform":
+			return fs.SkipDir
+		case d.Name() == erroredName:
+			unit, _, _ := strings.Cut("./"+path.Dir(name), "/.terragrunt-cache")
+			files[path.Clean(unit)] = name
+		}
+		return nil
+	})
+	if len(files) == 0 {
+		return failed
+	}
+	return keepErrored(ctx, g.h, g.j.Spec, failed, g.root, files)
+}
+
+// keepErrored keeps files with states as artifacts, by the units that they are of.
+func keepErrored(ctx context.Context, h Host, spec api.Spec, failed error, from *folder, files map[string]string) error {
+	keep, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+	defer stop()
+	var kept, lost []string
+	var errs []error
+	for _, unit := range slices.Sorted(maps.Keys(files)) {
+		name := api.ErroredOf(unit)
+		file, err := from.open(files[unit])
+		if err == nil {
+			_, _, err = h.Keep(keep, name, api.ArtifactState, file)
+			_ = file.Close()
+		}
+		if err != nil {
+			lost, errs = append(lost, unit), append(errs, err)
+		} else {
+			kept = append(kept, name)
+		}
+	}
+	var said string
+	if len(kept) > 0 {
+		get, push := api.PushErrored(spec.Workflow, spec.Workspace, spec.Engine)
+		said = fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", text.Some(kept, mostTold), get, push)
+	}
+	if len(lost) > 0 {
+		whose := "its state"
+		if lost[0] != "." {
+			whose = "the state of " + text.Some(lost, mostTold)
+		}
+		said += fmt.Sprintf("; %s could not be written, and is lost: %v", whose, errs[0])
+	}
+	h.Logf("%s", said[2:])
 	f := *asFailure(ctx, failed)
-	if err == nil {
-		defer func() { _ = file.Close() }()
-		keep, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
-		defer stop()
-		_, _, err = t.h.Keep(keep, api.ErroredName, api.ArtifactState, file)
-	}
-	get, push := api.PushErrored(t.j.Spec.Workflow, t.j.Spec.Workspace)
-	said := fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", api.ErroredName, get, push)
-	if err != nil {
-		said = fmt.Sprintf("; its state could not be written, and is lost: %v", err)
-	}
-	t.h.Logf("%s", said[2:])
 	f.Detail = text.Middle(f.Detail, max(maxDetail-len(said), 0)) + text.Cut(said, maxDetail)
 	return &f
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// R15: what was made is not forgotten because its backend refuses the state after the apply.
-func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
+// refusing is the address of a backend that has no state and takes none.
+func refusing(t *testing.T) string {
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := http.StatusForbidden
 		if r.Method == http.MethodGet {
@@ -22,10 +22,16 @@ func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
 		}
 		w.WriteHeader(status)
 	}))
-	defer backend.Close()
+	t.Cleanup(backend.Close)
+	return backend.URL
+}
+
+// R15: what was made is not forgotten because its backend refuses the state after the apply.
+func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
+	backend := refusing(t)
 	eachEngine(t, func(t *testing.T, name string) {
 		files := map[string]string{
-			"main.tf":         thing + fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\n", backend.URL),
+			"main.tf":         thing + fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\n", backend),
 			"errored.tfstate": `{"of": "an earlier run"}`,
 		}
 		for keepErr, want := range map[error]string{
@@ -57,4 +63,34 @@ func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
 			t.Errorf("%s; kept %v", f.Detail, h.kept)
 		}
 	})
+}
+
+// With terragrunt, each unit leaves the state that it could not write.
+func TestTerragrunt_StatesThatTheirBackendRefusesAreKept(t *testing.T) {
+	unit := fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\n", refusing(t)+"/UNIT") + netUnit
+	tree := map[string]string{
+		"net/main.tf": strings.Replace(unit, "UNIT", "net", 1), "net/terragrunt.hcl": "", "net/errored.tfstate": `{"of": "an earlier run"}`,
+		"a b/main.tf": strings.Replace(unit, "UNIT", "ab", 1), "a b/terragrunt.hcl": "terraform {\n  source = \".\"\n}\n",
+	}
+	j, h := treeJob(t, workflow.Update, tree), newHost()
+	j.Spec.Workflow, j.Spec.Workspace = "wf", "live"
+	_, err := engine.Run(t.Context(), h, j)
+	f := failure(t, err)
+	for _, want := range []string{"apply failed in 2 of 2 units", api.ErroredOf("a b") + ", " + api.ErroredOf("net"), "dayfly artifact list wf), then terragrunt state push FILE in each unit, then dayfly repair unlock live"} {
+		if !strings.Contains(f.Detail, want) {
+			t.Errorf("%s: %s; it does not say %s\n%s", f.Reason, f.Detail, want, h.text())
+		}
+	}
+	for _, name := range []string{"plan/errored/net.tfstate", api.ErroredOf("a b")} {
+		if state := string(h.kept[api.ArtifactState+" "+name]); !strings.Contains(state, `"terraform_data"`) || api.CheckArtifactName(name) != nil || !api.IsErrored(name) {
+			t.Errorf("%s has %q", name, state)
+		}
+	}
+
+	h = newHost()
+	h.keepErr = errors.New("no place for more")
+	_, err = engine.Run(t.Context(), h, treeJob(t, workflow.Update, tree))
+	if f := failure(t, err); !strings.Contains(f.Detail, "the state of a b, net could not be written, and is lost: no place for more") {
+		t.Errorf("got %s", f.Detail)
+	}
 }

@@ -180,6 +180,24 @@ type deployment struct {
 		Provider string `json:"provider"`
 		Delete   bool   `json:"delete"` // it waits for its end, and another one has its place
 	} `json:"resources"`
+	Pending []struct { // what pulumi had begun when it was cut off
+		Type     string `json:"type"` // such as creating
+		Resource struct {
+			URN string `json:"urn"`
+		} `json:"resource"`
+	} `json:"pending_operations"`
+}
+
+// pending says what pulumi does not know the end of; empty where there is nothing.
+func (d deployment) pending() string {
+	var all []string
+	for _, op := range d.Pending {
+		all = append(all, op.Type+" "+op.Resource.URN)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "pulumi was cut off, and does not know what became of: " + text.Some(all, mostTold)
 }
 
 func readDeployment(raw []byte) (deployment, error) {

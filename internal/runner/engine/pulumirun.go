@@ -70,8 +70,12 @@ func planLine(r api.ResourceChange) string {
 // apply does what was previewed, as pulumi finds it now, and checks that the state has followed.
 func (p *pulumi) apply(ctx context.Context) (string, error) {
 	p.locking = true
-	if err := p.run(ctx, stepApply, p.asked(stepApply, p.operation(), "--yes", "--skip-preview")); err != nil {
-		return "", err
+	args := []string{p.operation(), "--yes", "--skip-preview"}
+	if p.mode.refreshOnly && len(p.was.Pending) > 0 {
+		args = append(args, "--clear-pending-creates") // pulumi would ask about these, and keeps them where it cannot
+	}
+	if err := p.run(ctx, stepApply, p.asked(stepApply, args...)); err != nil {
+		return "", p.cutOff(ctx, err)
 	}
 	p.locking = false
 	before := p.was.document(p.lineage())
@@ -91,6 +95,21 @@ func (p *pulumi) apply(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return c.Text(true), nil
+}
+
+// cutOff adds to a failure what pulumi had begun and does not know the end of. Its state keeps that.
+func (p *pulumi) cutOff(ctx context.Context, failed error) error {
+	look, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+	defer stop()
+	now, _, err := p.export(look)
+	if err != nil || now.pending() == "" {
+		return failed
+	}
+	said := fmt.Sprintf("; %s. Look whether that was done, then let dayfly run %s --op refresh correct the state", now.pending(), p.j.Spec.Workspace)
+	p.h.Logf("%s", said[2:])
+	f := *asFailure(ctx, failed)
+	f.Detail = text.Middle(f.Detail, max(maxDetail-len(said), 0)) + text.Cut(said, maxDetail)
+	return &f
 }
 
 // output reads the outputs of the stack. Those that are secrets are read for the mask alone.

@@ -50,6 +50,7 @@ type standInState struct {
 	} `json:"manifest"`
 	Secrets map[string]any   `json:"secrets_providers"`
 	Rows    []map[string]any `json:"resources,omitempty"`
+	Pending []map[string]any `json:"pending_operations,omitempty"`
 }
 
 func (s *standIn) main(args []string) int {
@@ -178,8 +179,19 @@ func (s *standIn) operate(args, locks []string) int {
 		_ = os.WriteFile(filepath.Join(filepath.Dir(s.file), "../../locks/organization", s.project.Name, s.stack, "cccc.json"), []byte("{}"), 0o600)
 		return 137
 	}
+	if os.Getenv("CUT_OFF") != "" {
+		for _, kind := range []string{"creating", "updating"} {
+			s.state.Pending = append(s.state.Pending, map[string]any{"type": kind, "resource": map[string]any{"urn": s.urn("demo:index:Thing", kind)}})
+		}
+		_ = s.save()
+		return 255
+	}
 	if args[0] != "refresh" {
 		s.state.Rows = next
+	} else {
+		s.state.Pending = slices.DeleteFunc(s.state.Pending, func(op map[string]any) bool {
+			return op["type"] != "creating" || slices.Contains(args, "--clear-pending-creates")
+		})
 	}
 	return s.save()
 }

@@ -121,6 +121,9 @@ func (p *pulumi) look(ctx context.Context) (err error) {
 	if p.was, p.exists, err = p.export(ctx); err != nil || !p.exists {
 		return err
 	}
+	if said := p.was.pending(); said != "" {
+		p.h.Logf("WARNING: %s. A refresh corrects the state; what was being created, and exists, has to be imported", said)
+	}
 	doc := p.was.document(p.lineage())
 	known := p.j.Spec.Known
 	if doc.resources > 0 || known != nil && samePlace(*known, p.is) && known.Lineage == doc.lineage && known.Serial == doc.serial {

@@ -116,9 +116,13 @@ func (g *terragrunt) prepare() (err error) {
 	return g.clear()
 }
 
-// clear removes what an earlier terragrunt left in the source: it could say that a state is kept where it is not.
+// clear removes what an earlier terragrunt left in the source: it could say that a state is kept where it is not, or that
+// one could not be written.
 func (g *terragrunt) clear() error {
 	return fs.WalkDir(g.root.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == erroredName {
+			return g.root.root.RemoveAll(name)
+		}
 		if err != nil || !d.IsDir() || d.Name() != ".terragrunt-cache" && d.Name() != ".terraform" {
 			return err
 		}
@@ -401,14 +405,14 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	}
 	ended, err := g.run(ctx, stepApply, nil, args)
 	if err != nil {
-		return "", err
+		return "", g.keepErrored(ctx, err)
 	}
 	if ended.failed() {
 		maps.DeleteFunc(g.plans, func(unit string, _ summary) bool { return ended.result(unit) != unitSucceeded })
 		if all, err := together(g.plans); err == nil && len(ended.units) > 0 {
 			g.done = &all.changes
 		}
-		return "", ended.failure(stepApply)
+		return "", g.keepErrored(ctx, ended.failure(stepApply))
 	}
 	g.done = g.out.Changes
 	var late []string
