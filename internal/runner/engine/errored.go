@@ -37,14 +37,14 @@ func (g *terragrunt) keepErrored(ctx context.Context, failed error) error {
 	files := map[string]string{}
 	_ = fs.WalkDir(g.root.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil: // what can be read is kept
+		case err != nil:
 		case d.IsDir() && d.Name() == ".terraform":
 			return fs.SkipDir
 		case d.Name() == erroredName:
 			unit, _, _ := strings.Cut("./"+path.Dir(name), "/.terragrunt-cache")
 			files[path.Clean(unit)] = name
 		}
-		return nil
+		return nil //nolint:nilerr // what can be read is kept
 	})
 	if len(files) == 0 {
 		return failed
