@@ -186,6 +186,8 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 			out.Next, _ = r.takeLines(in.Tail.First, lines)
 		}
 		return out, nil
+	case "states":
+		return api.WhoseStates{Control: r.control}, nil
 	case "artifacts":
 		var in api.NewArtifacts
 		decode(&in)
