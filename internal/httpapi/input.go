@@ -7,6 +7,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/strict"
 )
 
 // The pieces of input that several routes share are exported because huma ignores embedded
@@ -83,7 +84,11 @@ func read(text []byte, into any) error {
 	if text == nil {
 		return nil
 	}
-	if err := json.Unmarshal(text, into); err != nil {
+	err := strict.Members(text, into)
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
 		return huma.Error422UnprocessableEntity("validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
 	}
 	return nil

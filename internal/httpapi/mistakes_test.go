@@ -48,6 +48,13 @@ func TestRequests_MistakesAreNamed(t *testing.T) {
 		{"several", post("/v1/tokens", `{"title":"ci","zeta":1}`), 422, "invalid", []api.FieldError{{Field: "name", Message: required}, {Field: "title", Message: unknown}, {Field: "zeta", Message: unknown}}},
 		{"within a list", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"net","engine":"tofu","source":{"git":{"ref":"x","depth":1}},"secrets":[{"ref":"env:A"},{"env":"A"}]}`}, 422, "invalid", []api.FieldError{
 			{Field: "secrets[1].ref", Message: required}, {Field: "source.git.depth", Message: unknown}, {Field: "source.git.url", Message: required}}},
+		{"another case", post("/v1/tokens", `{"NAME":"ci","role":"admin"}`), 422, "invalid", []api.FieldError{{Field: "body", Message: "NAME: write it as name"}}},
+		{"two cases", post("/v1/tokens", `{"name":"ci","role":"viewer","Role":"admin"}`), 422, "invalid", []api.FieldError{{Field: "body", Message: "Role: write it as role"}}},
+		{"a member twice", post("/v1/tokens", `{"name":"ci","role":"viewer","grants":{"a":"viewer","a":"admin"}}`), 422, "invalid", []api.FieldError{{Field: "body", Message: "grants.a stands twice"}}},
+		{"not UTF-8", post("/v1/tokens", "{\"name\":\"c\xff\",\"role\":\"viewer\"}"), 422, "invalid", []api.FieldError{{Field: "body", Message: "it is not UTF-8"}}},
+		{"of a runner in another case", request{method: http.MethodPost, path: "/v1/jobs/w1/lost", token: w.pool, body: `{"attempt":1,"Attempt":2,"task":"t"}`}, 422, "invalid", []api.FieldError{{Field: "body", Message: "Attempt: write it as attempt"}}},
+		{"query without a value", request{method: http.MethodGet, path: "/v1/workflows?workspace=", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.workspace", Message: `the parameter "workspace" has no value: give it one, or leave it out`}}},
+		{"query twice", request{method: http.MethodGet, path: "/v1/workflows?workspace=a&workspace=b", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.workspace", Message: `the parameter "workspace" stands 2 times in the address: name it once`}}},
 		{"unknown query", request{method: http.MethodGet, path: "/v1/pools?limt=3", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limt", Message: "unknown query parameter"}}},
 		{"query out of range", request{method: http.MethodGet, path: "/v1/pools?limit=1000", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limit", Message: "expected number <= 200"}}},
 		{"query of no number", request{method: http.MethodGet, path: "/v1/pools?limit=ten", token: w.admin}, 422, "invalid", []api.FieldError{{Field: "query.limit", Message: "invalid integer"}}},

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -325,12 +329,29 @@ func (s *server) admit(rt route) func(huma.Context, func(huma.Context)) {
 		}
 		r, w := humago.Unwrap(ctx)
 		caller, err := s.identify(r, rt)
+		if err == nil {
+			err = checkQuery(r.URL.Query())
+		}
 		if err != nil {
 			s.writeProblem(w, r, err)
 			return
 		}
 		next(huma.WithValue(ctx, callerKey{}, caller))
 	}
+}
+
+// checkQuery refuses parameters that would not do what they seem to: of one that stands twice only the first counts, and
+// an empty one, such as an empty variable of a shell leaves, would ask for everything.
+func checkQuery(query url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch all := query[name]; {
+		case len(all) > 1:
+			return workflow.Refuse(workflow.ErrInvalid, "query."+text.Cut(name, 64), "the parameter %s stands %d times in the address: name it once", text.Quote(name, 64), len(all))
+		case all[0] == "":
+			return workflow.Refuse(workflow.ErrInvalid, "query."+text.Cut(name, 64), "the parameter %s has no value: give it one, or leave it out", text.Quote(name, 64))
+		}
+	}
+	return nil
 }
 
 func (s *server) identify(r *http.Request, rt route) (any, error) {

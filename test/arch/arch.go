@@ -53,6 +53,7 @@ var rules = map[string]rule{
 
 	"internal/api":       {level: 10},
 	"internal/blob":      {level: 10},
+	"internal/strict":    {level: 10, std: true},
 	"internal/ticket":    {level: 10},
 	"internal/admission": {level: 10},
 	"internal/oidc":      {level: 10},

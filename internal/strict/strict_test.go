@@ -1,0 +1,72 @@
+package strict_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/strict"
+)
+
+type inner struct {
+	Roles map[string]string `json:"roles"`
+	Raw   json.RawMessage   `json:"raw"`
+}
+
+type body struct {
+	inner
+	Name  string         `json:"name,omitempty"`
+	Many  []*inner       `json:"many"`
+	Free  map[string]any `json:"free"`
+	Plain int
+}
+
+func TestMembers(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"name": "a", "many": [{"roles": {"A": "x", "a": "y"}}], "free": {"B": {"name": 1, "Name": 2}, "b": [1, {}]}, "raw": {"x": []}}`: "",
+		`{"unknown": 1, "Plain": 2}`:                  "",
+		`null`:                                        "",
+		`[{"name": 1}, {"NAME": 2}]`:                  "", // of another type than it is to have: the decoder says so
+		`{"name": "a", "Name": "b"}`:                  "Name: write it as name",
+		`{"NAME": "a"}`:                               "NAME: write it as name",
+		`{"ROLES": {}}`:                               "ROLES: write it as roles",
+		`{"role\u017f": {}}`:                          "write it as roles", // to the decoder, this is an s
+		`{"name": "a", "name": "b"}`:                  "name stands twice",
+		`{"name": "a", "n\u0061me": "b"}`:             "name stands twice",
+		`{"many": [{}, {"Raw": 1}]}`:                  "many.Raw: write it as raw",
+		`{"many": [{"roles": {"a": "x", "a": "y"}}]}`: "many.roles.a stands twice",
+		`{"free": {"x": [{"y": 1, "y": 2}]}}`:         "free.x.y stands twice",
+		`{"raw": {"y": {"z": 1, "z": 2}}}`:            "raw.y.z stands twice",
+		"{\"name\": \"\xff\"}":                        "not UTF-8",
+		`{"name": `:                                   "not JSON",
+		`{"name" 1}`:                                  "not JSON",
+		``:                                            "not JSON",
+	} {
+		var into body
+		err := strict.Members([]byte(text), &into)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// What passes is read in one way: nothing of it is lost when it is decoded and written again, but for what is unknown.
+func FuzzMembers(f *testing.F) {
+	f.Add([]byte(`{"name": "a", "free": {"a": [1, {"b": null}]}}`))
+	f.Add([]byte(`{"name": "a", "Name": "b"}`))
+	f.Add([]byte("{\"\xff\": 1}"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var into map[string]json.RawMessage
+		if strict.Members(raw, &into) != nil || json.Unmarshal(raw, &into) != nil {
+			return
+		}
+		again, err := json.Marshal(into)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var same map[string]json.RawMessage
+		if err := json.Unmarshal(again, &same); err != nil || len(same) != len(into) {
+			t.Errorf("%q became %q", raw, again)
+		}
+	})
+}
