@@ -250,6 +250,12 @@ func TestPutIssuer_ASharedIssuerNeedsAnOwnerAndOurAudience(t *testing.T) {
 	}{
 		"GitHub":                  {api.Issuer{URL: github, Rules: rule(owned)}, ""},
 		"GitLab":                  {api.Issuer{URL: "https://gitlab.com", Rules: rule(map[string]string{"namespace_id": "1", "ref": "main"})}, ""},
+		"Apple":                   {api.Issuer{URL: "https://appleid.apple.com", Rules: rule(map[string]string{"email": "ann@example.com"})}, "sub"},
+		"Cognito":                 {api.Issuer{URL: "https://cognito-identity.amazonaws.com", Rules: rule(map[string]string{"amr": "authenticated"})}, "sub"},
+		"Microsoft, of anybody":   {api.Issuer{URL: "https://login.microsoftonline.com/common/v2.0", Rules: rule(map[string]string{"preferred_username": "x"})}, "tid"},
+		"Microsoft, of a tenant":  {api.Issuer{URL: "https://login.microsoftonline.com/Organizations/v2.0", Rules: rule(map[string]string{"tid": "1"})}, ""},
+		"Microsoft, of persons":   {api.Issuer{URL: "https://login.microsoftonline.com/9188040d-6c67-4c5b-b112-36a304b66dad/v2.0", Rules: rule(map[string]string{"tid": "9188040d-6c67-4c5b-b112-36a304b66dad"})}, "oid"},
+		"Microsoft, one tenant":   {api.Issuer{URL: "https://login.microsoftonline.com/72f988bf-86f1-41af-91ab-2d7cd011db47/v2.0", Rules: rule(map[string]string{"sub": "x"})}, ""},
 		"own audience":            {api.Issuer{URL: github, Audiences: []string{ourAudience + ":ci"}, Rules: rule(owned)}, ""},
 		"names alone":             {api.Issuer{URL: github, Rules: rule(map[string]string{"repository": "acme/network"})}, "repository_owner_id"},
 		"any owner":               {api.Issuer{URL: github, Rules: rule(map[string]string{"repository_owner_id": "*"})}, "repository_owner_id"},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -31,7 +32,7 @@ type Command struct {
 // for people. Capitals do not count in the first two words, because phones make them.
 func ParseCommand(comment string) (c Command, ok bool) {
 	line := ""
-	for line = range strings.SplitSeq(comment, "\n") {
+	for line = range strings.SplitSeq(strings.Map(spaced, comment), "\n") {
 		if line = strings.TrimRight(line, " \t\r"); line != "" {
 			break
 		}
@@ -65,6 +66,14 @@ func ParseCommand(comment string) (c Command, ok bool) {
 		}
 	}
 	return c, true
+}
+
+// spaced makes a plain space of one that looks like it: some keyboards and pages write those.
+func spaced(r rune) rune {
+	if unicode.Is(unicode.Zs, r) {
+		return ' '
+	}
+	return r
 }
 
 // IsCommit says whether s is a whole object id of git, of SHA-1 or SHA-256. A shorter one does not name a commit: who

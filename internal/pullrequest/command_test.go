@@ -18,6 +18,8 @@ func TestParseCommand_ReadsTheFirstLine(t *testing.T) {
 	for comment, want := range map[string]pullrequest.Command{
 		"dayfly preview": {Verb: "preview"},
 		"\n  \r\n  dayfly   apply\tnetwork  dns \r\nthank you":   {Verb: "apply", Workspaces: []string{"network", "dns"}},
+		"\u00a0dayfly\u00a0apply\u2003network\u00a0\n":           {Verb: "apply", Workspaces: []string{"network"}},
+		"\u00a0\ndayfly\u202fpreview":                            {Verb: "preview"},
 		"Dayfly Cancel dns dns":                                  {Verb: "cancel", Workspaces: []string{"dns"}},
 		"dayfly preview " + head:                                 {Verb: "preview", Commit: head},
 		"dayfly preview " + strings.ToUpper(head) + " network":   {Verb: "preview", Commit: head, Workspaces: []string{"network"}},

@@ -28,6 +28,26 @@ var sharedHosts = map[string][]string{
 	"agent.buildkite.com":                 {"organization_id", "pipeline_id"},
 	"app.terraform.io":                    {"terraform_organization_id", "terraform_workspace_id"},
 	"accounts.google.com":                 {"sub"},
+	"appleid.apple.com":                   {"sub"},
+	"cognito-identity.amazonaws.com":      {"sub"},
+}
+
+// sharedTenants are the addresses of Microsoft that all its tenants or all persons share, by the beginning of their paths.
+// The last is the tenant of personal accounts.
+var sharedTenants = map[string][]string{
+	"common": {"tid", "oid"}, "organizations": {"tid", "oid"}, "consumers": {"oid"}, "9188040d-6c67-4c5b-b112-36a304b66dad": {"oid"},
+}
+
+// ownersOf are the claims one of which a rule of a shared issuer must name; shared says whether it is known as one.
+func ownersOf(u *url.URL) (owners []string, shared bool) {
+	host := strings.ToLower(u.Hostname())
+	if host == "login.microsoftonline.com" || host == "sts.windows.net" {
+		tenant, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(u.Path), "/"), "/")
+		owners, shared = sharedTenants[tenant]
+		return owners, shared
+	}
+	owners, shared = sharedHosts[host]
+	return owners, shared
 }
 
 func invalid(field, format string, args ...any) error {
@@ -66,7 +86,7 @@ func (p *Calls) settleIssuer(org string, in api.Issuer) (api.Issuer, error) {
 		return in, err
 	}
 	in.Pipelines = pipelines
-	owners, known := sharedHosts[strings.ToLower(u.Hostname())]
+	owners, known := ownersOf(u)
 	in.Shared = in.Shared || known
 	if in.OwnerClaim != "" {
 		owners = []string{in.OwnerClaim}

@@ -2,6 +2,7 @@ package triggers
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,9 @@ var cronPart = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(\*|([0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?)(/[0-9]{1,2})?$`)
 })
 
+// longest are the largest steps of the five fields.
+var longest = [5]int{59, 23, 31, 12, 7}
+
 // timesOf reads a cron expression and the name of a time zone.
 func timesOf(cron, zone string) (times, error) {
 	expr := strings.Join(strings.Fields(cron), " ")
@@ -44,8 +48,13 @@ func timesOf(cron, zone string) (times, error) {
 	if len(fields) != 5 {
 		return times{}, invalid("cron", "a schedule has five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly or @monthly")
 	}
-	for _, field := range fields {
+	for i, field := range fields {
 		for part := range strings.SplitSeq(field, ",") {
+			if _, step, ok := strings.Cut(part, "/"); ok && cronPart().MatchString(part) {
+				if n, _ := strconv.Atoi(step); n < 1 || n > longest[i] {
+					return times{}, invalid("cron", "the step of %q lies between 1 and %d in its field: a larger one would be due once, and not every %d", part, longest[i], n)
+				}
+			}
 			if !cronPart().MatchString(part) {
 				return times{}, invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is none of them", part)
 			}

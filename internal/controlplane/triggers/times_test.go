@@ -15,6 +15,7 @@ func TestTimesOf_RefusesWhatIsNotFiveFields(t *testing.T) {
 		"", "* * * *", "* * * * * *", "0 0 1 1 * 2027", "@reboot", "@yearly", "@everysecond", "@5minutes", "60 * * * *", "5,99 * * * *",
 		"* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "0 0 L * *", "0 0 15W * *", "0 0 * * 1#2", "? * * * *",
 		"0 0 * * MOO", "a b c d e", "-1 * * * *", "1,,2 * * * *", "0 0 * JANU *", "* * * * * ; rm", "0x1 * * * *",
+		"*/60 * * * *", "5-10/90 * * * *", "* */24 * * *", "* * */32 * *", "* * * */13 *", "* * * * */8", "* * * * 1,*/99",
 	} {
 		if _, err := timesOf(cron, ""); err == nil {
 			t.Errorf("%q is taken", cron)
@@ -25,7 +26,7 @@ func TestTimesOf_RefusesWhatIsNotFiveFields(t *testing.T) {
 			t.Errorf("time zone %q is taken", zone)
 		}
 	}
-	for _, cron := range []string{"@hourly", "@daily", "@weekly", "@monthly", "*/15 8-18 * * MON-FRI", "0 0 1,15 jan,Jul 7", " 5  4 * * * ", "0-30/10 3 * * *"} {
+	for _, cron := range []string{"@hourly", "@daily", "@weekly", "@monthly", "*/15 8-18 * * MON-FRI", "0 0 1,15 jan,Jul 7", " 5  4 * * * ", "0-30/10 3 * * *", "*/59 */23 */31 */12 */7"} {
 		if _, err := timesOf(cron, "America/New_York"); err != nil {
 			t.Errorf("%q: %v", cron, err)
 		}

@@ -1,6 +1,7 @@
 package ecs
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -133,6 +134,9 @@ func (v view) sentence() string {
 	case "UserInitiated", "ServiceSchedulerInitiated":
 		return join("it was told to stop", v.StoppedReason, exitText(c.ExitCode))
 	}
+	if other := v.endedBy(); other != "" {
+		return join(other, exitText(c.ExitCode))
+	}
 	if c.ExitCode != nil {
 		text := exitText(c.ExitCode)
 		if v.StopCode != "EssentialContainerExited" && v.StoppedReason != "" {
@@ -141,6 +145,20 @@ func (v view) sentence() string {
 		return join(text, c.Reason)
 	}
 	return join("the task has ended, and ECS gives no exit code", v.StoppedReason, c.Reason)
+}
+
+// endedBy names the container whose end has stopped the task before the runner had ended by itself; "" if there is none.
+func (v view) endedBy() string {
+	c := v.runner()
+	if v.StopCode != "EssentialContainerExited" || c.ExitCode != nil && *c.ExitCode != 137 && *c.ExitCode != 143 {
+		return ""
+	}
+	for _, other := range v.Containers {
+		if other.Name != c.Name && c.Name != "" && other.ExitCode != nil {
+			return join(fmt.Sprintf("the container %s, which the task cannot do without, ended with exit code %d", other.Name, *other.ExitCode), other.Reason)
+		}
+	}
+	return ""
 }
 
 // exitText says what an exit code of the runner means; "" if there is none.

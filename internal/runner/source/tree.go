@@ -251,7 +251,7 @@ func writing(name string, err error) error {
 }
 
 func leaves(name, target string) error {
-	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source; replace it by what it points to", quote(name), quote(target))
+	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source: name a directory above both as the source, and the one of the root module as its path (source: {directory: ../.., path: envs/prod}), or replace the link by what it points to", quote(name), quote(target))
 }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.

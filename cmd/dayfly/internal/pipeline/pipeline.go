@@ -83,6 +83,10 @@ type payload struct {
 			} `json:"repo"` // null where the fork is gone
 		} `json:"head"`
 	} `json:"pull_request"`
+	MergeGroup *struct { // of a merge queue: what is about to be merged, on a branch of its own
+		BaseSHA string `json:"base_sha"`
+		BaseRef string `json:"base_ref"`
+	} `json:"merge_group"`
 }
 
 func github(getenv func(string) string, event func(string) ([]byte, error)) (Job, error) {
@@ -123,6 +127,8 @@ func (j *Job) happened(event []byte) error {
 	case pull != nil:
 		j.Number, j.Base, j.Head = pull.Number, pull.Base.SHA, pull.Head.SHA
 		j.Fork = pull.Head.Repo == nil || !strings.EqualFold(pull.Head.Repo.FullName, j.Path)
+	case p.MergeGroup != nil:
+		j.Base, j.Branch = p.MergeGroup.BaseSHA, strings.TrimPrefix(p.MergeGroup.BaseRef, "refs/heads/")
 	case known(p.Before):
 		j.Base = p.Before
 	}
