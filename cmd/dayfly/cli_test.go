@@ -194,7 +194,7 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 	}
 	has(t, "first apply", w.ok("workspace", "apply", "-f", file), "workspace one is created", "workspace two is created")
 	has(t, "second apply", w.ok("workspace", "apply", "-f", file), "workspace one is unchanged", "workspace two is unchanged")
-	if err := os.WriteFile(file, []byte("name: one\nengine: tofu\nsource: {directory: code}\nvariables: {n: 1.0, list: [1, two], nothing: null}\nenvironment: {}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("name: one\nengine: tofu\nsource: {directory: code}\nvariables: {n: 1.5, list: [1, two], nothing: null}\nenvironment: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeChanged, api.OutcomeUnchanged} {

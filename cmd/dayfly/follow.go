@@ -46,7 +46,7 @@ func differs(last api.Workflow) bool {
 	if last.Result != nil && last.Result.Changes != nil {
 		c = last.Result.Changes
 	}
-	return c.Add+c.Change+c.Destroy+c.Drift+c.Replace+c.Import+c.Move+len(c.Outputs) > 0
+	return c.Any() || c.Drift+len(c.Outputs) > 0
 }
 
 // outcome is the exit of a command by the state in which its workflow ended.
@@ -490,7 +490,7 @@ func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 
 // summary describes a workflow that has ended.
 func summary(style term.Style, w api.Workflow) []string {
-	head := fmt.Sprintf("%s %s of %s: %s", style.Bold(w.ID), what(w), w.Workspace, style.State(w.State))
+	head := fmt.Sprintf("%s %s of %s: %s", style.Bold(w.ID), what(w), w.Workspace, stateOf(style, w))
 	if d := took(w, time.Now()); d != "-" {
 		head += " in " + d
 	}

@@ -28,7 +28,7 @@ func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
 		"--import", `a.e["k=v"]=id=1`).ID
 	want := &api.Options{
 		Targets: []string{`a.b["x, y"]`, "a.c"}, Replace: []string{"a.d"}, VarFiles: []string{"big.tfvars"}, Ref: "feature",
-		Variables: map[string]any{"word": "a,b=c", "list": []any{1.0, "two"}, "text": "[not json"},
+		Variables: map[string]any{"word": "a,b=c", "list": []any{json.Number("1"), "two"}, "text": "[not json"},
 		Imports:   []api.Import{{To: `a.e["k=v"]`, ID: "id=1"}},
 	}
 	shown := []string{`a.b["x, y"], a.c`, `list=[1,"two"], text=[not json, word=a,b=c`, "big.tfvars", "feature", `a.e["k=v"]=id=1`}

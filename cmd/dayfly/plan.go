@@ -100,13 +100,8 @@ func planned(p api.Plan) string {
 		op = p.Review.For
 	}
 	summary := fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, p.Changes.Text(false))
-	for _, n := range []struct {
-		count int
-		what  string
-	}{{p.Changes.Replace, "replaced"}, {p.Changes.Import, "imported"}, {p.Changes.Move, "moved"}} {
-		if n.count > 0 {
-			summary += fmt.Sprintf(", %d %s", n.count, n.what)
-		}
+	if n := p.Changes.Replace; n > 0 {
+		summary += fmt.Sprintf(", %d replaced", n)
 	}
 	if n := len(p.Changes.Outputs); n > 0 {
 		summary += ", " + text.Count(n, "output") + " changed"

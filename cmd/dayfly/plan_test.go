@@ -151,7 +151,7 @@ func TestPlan_SaysWhatIsKnownOfEachChange(t *testing.T) {
 	got := strings.Join(planLines(term.Style{}, api.Plan{Workflow: "wf_a", Workspace: "net", Truncated: true, Changes: api.Changes{Move: 1, Import: 2, Resources: []api.ResourceChange{
 		{Address: "x.b\x1b[2J", Action: "update", From: "x.a", Imported: true, Drifted: true},
 	}}}), "\n")
-	has(t, "plan", got, "2 imported, 1 moved", "moved from x.a", "imported", "outside the code", "the list is cut")
+	has(t, "plan", got, "2 to import, 1 to move", "moved from x.a", "imported", "outside the code", "the list is cut")
 	if strings.Contains(got, "\x1b") {
 		t.Errorf("a name controls the terminal: %q", got)
 	}

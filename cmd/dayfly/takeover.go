@@ -249,7 +249,7 @@ func judge(run api.Workflow) verdict {
 		counts := *run.Result.Changes
 		counts.Resources = nil
 		v.Verdict, v.Changes = verdictNoChanges, &counts
-		if counts.Add+counts.Change+counts.Destroy > 0 {
+		if counts.Any() {
 			v.Verdict = verdictChanges
 		}
 	case refusal:

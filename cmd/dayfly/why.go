@@ -30,7 +30,7 @@ func (c *whyCommand) Run(a *app, cl *client.Client) error {
 func explain(style term.Style, why api.Why, now time.Time) string {
 	var b strings.Builder
 	w := why.Workflow
-	fmt.Fprintf(&b, "%s  %s of %s: %s\n\n", style.Bold(w.ID), what(w), w.Workspace, style.State(w.State))
+	fmt.Fprintf(&b, "%s  %s of %s: %s\n\n", style.Bold(w.ID), what(w), w.Workspace, stateOf(style, w))
 	line := lines(&b, style, "", 10)
 	line("now", why.Summary)
 	line("waits for", why.Waiting)

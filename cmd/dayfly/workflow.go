@@ -55,9 +55,9 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 	}
 	style, now := a.style(), time.Now()
 	more, err := listUpTo(a, c.Limit, page, none,
-		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
+		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "CHANGES", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
 			return []string{
-				w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), style.State(w.State), took(w, now),
+				w.ID, w.Workspace, string(w.Type), dash(string(w.Operation)), stateOf(style, w), changesOf(w), took(w, now),
 				text.Duration(now.Sub(w.SubmittedAt)), dash(string(w.Reason)),
 			}
 		})
@@ -65,6 +65,30 @@ func (c *workflowList) Run(a *app, cl *client.Client) error {
 		a.say("there are more: -n %d shows more of them", c.Limit*2)
 	}
 	return err
+}
+
+// stateOf is the state of a workflow as people see it.
+func stateOf(style term.Style, w api.Workflow) string {
+	if w.ToApprove {
+		return style.ToApprove()
+	}
+	return style.State(w.State)
+}
+
+// changesOf are the changes of a workflow in a column: what it adds, changes and destroys, and in words whatever else.
+func changesOf(w api.Workflow) string {
+	c := w.Changes
+	switch {
+	case c == nil:
+		return "-"
+	case !c.Any() && c.Drift == 0:
+		return "none"
+	case c.Add+c.Change+c.Destroy > 0:
+		return fmt.Sprintf("+%d ~%d -%d", c.Add, c.Change, c.Destroy)
+	case c.Drift > 0:
+		return fmt.Sprintf("%d drifted", c.Drift)
+	}
+	return fmt.Sprintf("%d in the state", c.Import+c.Move+c.Forget)
 }
 
 // took is how long a workflow has run, or ran in all.
@@ -107,7 +131,7 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	line("workflow", style.Bold(w.ID))
 	line("workspace", w.Workspace)
 	line("what", what(w))
-	line("state", style.State(w.State))
+	line("state", stateOf(style, w))
 	line("reason", string(w.Reason))
 	line("detail", term.Clean(w.Detail))
 	line("to do", term.Clean(w.Aftermath()))

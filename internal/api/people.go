@@ -276,6 +276,7 @@ type Workflow struct {
 	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
 	Trigger         *Trigger           `json:"trigger,omitempty" doc:"What submitted it in place of a person; none where a person did"`
 	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview that was asked for to approve it"`
+	ToApprove       bool               `json:"to_approve,omitempty" doc:"Whether it has succeeded and its plan waits for an approval: that is what is to be shown as its state"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the principal that submitted it" example:"ann"`
 	SubmittedByID   string             `json:"submitted_by_id,omitempty" doc:"Its id" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`

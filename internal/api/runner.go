@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -133,7 +134,7 @@ type Spec struct {
 	TakeOverFrom      string             `json:"take_over_from,omitempty" doc:"With take_over: which of several states"`
 	BeginAnew         bool               `json:"begin_anew,omitempty" doc:"Whether to go on with what is in the workspace's place, whatever exists elsewhere"`
 	LockID            string             `json:"lock_id,omitempty" doc:"With operation state_unlock: id of the lock"`
-	Variables         map[string]any     `json:"variables,omitempty" doc:"Inputs of the code"`
+	Variables         Values             `json:"variables,omitempty" doc:"Inputs of the code"`
 	Environment       map[string]string  `json:"environment,omitempty" doc:"Environment variables of the engine"`
 	Secrets           []Secret           `json:"secrets,omitempty" doc:"References of secret values, and where the engine finds them"`
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
@@ -163,13 +164,13 @@ type Spec struct {
 
 // Options are what one run asks for beside its workspace. They are part of what is audited and shown of it.
 type Options struct {
-	Targets     []string       `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and what they need, as terraform's -target" example:"aws_subnet.a"`
-	Replace     []string       `json:"replace,omitempty" maxItems:"100" doc:"Resources to make anew, as terraform's -replace" example:"aws_instance.web"`
-	Variables   map[string]any `json:"variables,omitempty" doc:"Variables that win over the workspace's; never a secret"`
-	VarFiles    []string       `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, after those of the workspace"`
-	Ref         string         `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit of the git source instead of the workspace's"`
-	RefreshOnly bool           `json:"refresh_only,omitempty" doc:"Change no resource, only what the state knows of them"`
-	Imports     []Import       `json:"imports,omitempty" maxItems:"100" doc:"Resources that exist and are taken into the state"`
+	Targets     []string `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and what they need, as terraform's -target" example:"aws_subnet.a"`
+	Replace     []string `json:"replace,omitempty" maxItems:"100" doc:"Resources to make anew, as terraform's -replace" example:"aws_instance.web"`
+	Variables   Values   `json:"variables,omitempty" doc:"Variables that win over the workspace's; never a secret"`
+	VarFiles    []string `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, after those of the workspace"`
+	Ref         string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit of the git source instead of the workspace's"`
+	RefreshOnly bool     `json:"refresh_only,omitempty" doc:"Change no resource, only what the state knows of them"`
+	Imports     []Import `json:"imports,omitempty" maxItems:"100" doc:"Resources that exist and are taken into the state"`
 }
 
 // Import takes a resource that exists into the state.
@@ -279,21 +280,35 @@ type Changes struct {
 	Replace   int              `json:"replace,omitempty" doc:"Resources that are destroyed and made anew; they count in add and destroy too"`
 	Import    int              `json:"import,omitempty" doc:"Resources that are imported"`
 	Move      int              `json:"move,omitempty" doc:"Resources whose address changes"`
+	Forget    int              `json:"forget,omitempty" doc:"Resources that are taken out of the state, and go on to exist"`
 	Resources []ResourceChange `json:"resources,omitempty" maxItems:"1000" doc:"What changes of each resource, without values: destroyed and replaced ones first"`
 	Outputs   []OutputChange   `json:"outputs,omitempty" maxItems:"500" doc:"Outputs that change, without values"`
 }
 
+// Any says whether anything becomes of a resource.
+func (c Changes) Any() bool {
+	return c.Add+c.Change+c.Destroy+c.Replace+c.Import+c.Move+c.Forget > 0
+}
+
 // Text counts changes: those of a plan, or what was done.
 func (c Changes) Text(done bool) string {
-	words := [3]string{"to add", "to change", "to destroy"}
-	if done {
-		words = [3]string{"added", "changed", "destroyed"}
+	var out []string
+	for i, one := range []struct {
+		n        int
+		will, is string
+	}{
+		{c.Add, "to add", "added"}, {c.Change, "to change", "changed"}, {c.Destroy, "to destroy", "destroyed"},
+		{c.Import, "to import", "imported"}, {c.Move, "to move", "moved"}, {c.Forget, "to forget", "forgotten"}, {c.Drift, "drifted", "drifted"},
+	} {
+		words := one.will
+		if done {
+			words = one.is
+		}
+		if i < 3 || one.n > 0 { // the first three are what everybody looks for
+			out = append(out, fmt.Sprintf("%d %s", one.n, words))
+		}
 	}
-	out := fmt.Sprintf("%d %s, %d %s, %d %s", c.Add, words[0], c.Change, words[1], c.Destroy, words[2])
-	if c.Drift > 0 {
-		out += fmt.Sprintf(", %d drifted", c.Drift)
-	}
-	return out
+	return strings.Join(out, ", ")
 }
 
 // ResourceChange is one line of a plan, without any value.
@@ -320,7 +335,6 @@ type Output struct {
 	Sensitive bool   `json:"sensitive,omitempty" doc:"Whether the code marks it as sensitive"`
 	Value     any    `json:"value,omitempty" doc:"Its value; none where it is sensitive" example:"\"subnet-0abc\""`
 	Masked    bool   `json:"masked,omitempty" doc:"Whether a part of the value is hidden, because the run had a secret with that text: no workspace gets it as an input"`
-	Rounded   bool   `json:"rounded,omitempty" doc:"Whether the value has a number with more digits than readers of JSON keep: no workspace gets it as an input"`
 }
 
 // OutputsLeft names the artifact that has the values of sensitive outputs.

@@ -29,7 +29,7 @@ type Workspace struct {
 	Commands        map[string]string `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
 	Source          Source            `json:"source" doc:"Where the code comes from"`
 	State           *State            `json:"state,omitempty" doc:"Where the engine's state is kept; default: the control plane's"`
-	Variables       map[string]any    `json:"variables,omitempty" doc:"Inputs of the code" example:"{\"region\":\"eu-central-1\"}"`
+	Variables       Values            `json:"variables,omitempty" doc:"Inputs of the code" example:"{\"region\":\"eu-central-1\"}"`
 	Environment     map[string]string `json:"environment,omitempty" doc:"Environment variables of the engine"`
 	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50" doc:"Secret values that the engine is given"`
 	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; empty takes the one that every organization starts with" example:"default"`
@@ -156,8 +156,8 @@ type State struct {
 	Endpoint  string `json:"endpoint,omitempty" doc:"With s3: another address of the service; uses path-style names"`
 	KMSKeyARN string `json:"kms_key_arn,omitempty" doc:"With s3: key that encrypts the state"`
 
-	BackendConfig map[string]any `json:"backend_config,omitempty" doc:"With source: settings that complete the backend that the code declares, as terraform's -backend-config; never a secret"`
-	Workspace     string         `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default. With pulumi the stack, required"`
+	BackendConfig Values `json:"backend_config,omitempty" doc:"With source: settings that complete the backend that the code declares, as terraform's -backend-config; never a secret"`
+	Workspace     string `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default. With pulumi the stack, required"`
 
 	SecretsProvider string `json:"secrets_provider,omitempty" maxLength:"500" doc:"With pulumi: what encrypts the secrets of a new stack, such as passphrase or awskms://alias/NAME" example:"passphrase"`
 
@@ -202,6 +202,10 @@ type DeletedWorkspace struct {
 	DeletedAt time.Time   `json:"deleted_at" doc:"When it was deleted"`
 	DeletedBy string      `json:"deleted_by" doc:"Name of the token that deleted it" example:"ci"`
 }
+
+// MaxEnvironmentEntry is how many bytes the name and the value of an environment variable have together: Linux takes 128
+// KiB, with what is between and after them (MAX_ARG_STRLEN, execve(2)).
+const MaxEnvironmentEntry = 128<<10 - 2
 
 // Secret names a secret value and where the engine finds it. Exactly one of Env and File is
 // set. File is a path below the run's secrets directory, whose place the engine finds in

@@ -261,7 +261,7 @@ func counts(c api.Changes) []count {
 	all := []count{
 		{c.Destroy - c.Replace, "destroy", "destroyed"}, {c.Replace, "replace", "replaced"},
 		{c.Change, "change", "changed"}, {c.Add - c.Replace, "add", "added"},
-		{c.Import, "import", "imported"}, {c.Move, "move", "moved"},
+		{c.Import, "import", "imported"}, {c.Move, "move", "moved"}, {c.Forget, "forget", "forgotten"},
 	}
 	return slices.DeleteFunc(all, func(one count) bool { return one.n <= 0 })
 }

@@ -28,7 +28,7 @@ func markOf(w api.Workflow) mark {
 		}
 		return mark{"run", "●", "running"}
 	case workflow.Succeeded:
-		if w.Review != nil && w.Review.Status == api.ReviewWaiting {
+		if w.ToApprove {
 			return mark{"warn", "◇", "to approve"}
 		}
 		return mark{"good", "✓", "succeeded"}

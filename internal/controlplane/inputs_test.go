@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -124,7 +125,7 @@ func TestInputs_AreGivenAtTheStartAsTheyWereLeft(t *testing.T) {
 		job, r := w.started()
 		spec, err := w.plane.Spec(w.ctx(), job.Token, r)
 		w.must(err)
-		want := map[string]any{"size": 3.0, "subnet_id": "subnet-1", "where": []any{"a", "b"}}
+		want := api.Values{"size": json.Number("3"), "subnet_id": "subnet-1", "where": []any{"a", "b"}}
 		if d := cmp.Diff(want, spec.Variables); d != "" {
 			t.Error(d)
 		}
@@ -251,4 +252,24 @@ func TestWorkspace_MistakesInInputsNameTheirField(t *testing.T) {
 			t.Errorf("got %v, want a refusal of %s", err, field)
 		}
 	}
+}
+
+// A number reaches the code as it was written, from a workspace's variables and from another workspace's outputs.
+func TestInputs_NumbersKeepTheirText(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		const long = json.Number("123456789012345678901.50")
+		w.workspace("network")
+		w.workspace("cluster", takes("network.id"), func(ws *api.Workspace) {
+			ws.Variables = api.Values{"account": long, "list": []any{map[string]any{"n": long}}}
+		})
+		w.updates("network", api.Output{Name: "id", Value: []any{long}})
+		w.submit("cluster", workflow.Update)
+		job, r := w.started()
+		spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+		w.must(err)
+		want := api.Values{"account": long, "list": []any{map[string]any{"n": long}}, "id": []any{long}}
+		if d := cmp.Diff(want, spec.Variables); d != "" {
+			t.Errorf("variables (-want +got):\n%s", d)
+		}
+	})
 }

@@ -161,7 +161,7 @@ func (p Preview) empty() bool {
 		return p.Run.Result.Plan.Empty
 	}
 	c := p.changes()
-	return c.Add+c.Change+c.Destroy+c.Import+c.Move+len(c.Outputs) == 0 && !p.cut()
+	return !c.Any() && len(c.Outputs) == 0 && !p.cut()
 }
 
 // ordered returns the previews with what matters most first.

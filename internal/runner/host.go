@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -190,6 +191,9 @@ func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 		r.pids[p.PID()] = true
 	}
 	r.processes.Unlock()
+	if errors.Is(err, syscall.E2BIG) {
+		return child.Exit{}, failure(workflow.ReasonStepFailed, tooLong(spec.Env))
+	}
 	if err != nil {
 		return child.Exit{}, fmt.Errorf("run %s: %w", spec.Path, err)
 	}
@@ -219,6 +223,19 @@ func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 		return exit, fmt.Errorf("run %s: %w", spec.Path, err)
 	}
 	return exit, nil
+}
+
+// tooLong says which variable of an environment is to be blamed that the system did not take.
+func tooLong(env []string) error {
+	longest, sum := "", 0
+	for _, entry := range env {
+		if sum += len(entry) + 1; len(entry) > len(longest) {
+			longest = entry
+		}
+	}
+	name, value, _ := strings.Cut(longest, "=")
+	return fmt.Errorf("the environment is too long for a program: variable %s has %d bytes of %d in all, and the system takes %d of one; shorten it, or put the value into a file with files of the workspace",
+		name, len(value), sum, api.MaxEnvironmentEntry)
 }
 
 // endProcess interrupts a process and kills its group when its time is over. That is the run's time, or the

@@ -306,6 +306,9 @@ func TestRunJob_FailuresHaveTheirReason(t *testing.T) {
 		detail string
 	}{
 		"command": {func(s *api.Spec, _ *runner.Config) { s.Commands["update"] = "exit 3" }, workflow.ReasonStepFailed, "exit code 3"},
+		"environment too long": {func(s *api.Spec, _ *runner.Config) {
+			s.Variables = api.Values{"doc": strings.Repeat("a", 200000)}
+		}, workflow.ReasonStepFailed, "variable DAYFLY_VAR_doc has 200000 bytes"},
 		"secret": {func(s *api.Spec, c *runner.Config) {
 			s.Secrets, c.Secrets = []api.Secret{{Env: "A", Ref: "file:none"}}, known{}
 		}, workflow.ReasonSecretUnavailable, "the secret for A did not resolve"},

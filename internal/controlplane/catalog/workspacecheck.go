@@ -97,10 +97,23 @@ func checkWorkspace(w *api.Workspace) error {
 		if strings.ContainsRune(w.Environment[name], 0) {
 			return invalid("environment."+name, "a value cannot contain NUL")
 		}
+		if err := checkLength("environment."+name, name, w.Environment[name]); err != nil {
+			return err
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
 		if !api.VariableName(w.Engine, name) {
 			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
+		}
+		if w.Engine == api.EngineCommand || w.Engine == api.EngineTerragrunt { // which get them in the environment
+			value, ok := w.Variables[name].(string)
+			if !ok {
+				raw, _ := json.Marshal(w.Variables[name]) // it was JSON before
+				value = string(raw)
+			}
+			if err := checkLength("variables."+name, "DAYFLY_VAR_"+name, value); err != nil {
+				return err
+			}
 		}
 	}
 	if err := checkArguments(*w); err != nil {
@@ -166,6 +179,14 @@ func checkCommands(w *api.Workspace) error {
 		if w.Commands[name] == "" {
 			return invalid("commands."+name, "the command is empty")
 		}
+	}
+	return nil
+}
+
+// checkLength refuses what is too long for an environment variable.
+func checkLength(field, name, value string) error {
+	if len(name)+len(value) > api.MaxEnvironmentEntry {
+		return invalid(field, "it has %d bytes, and an environment variable has at most %d with its name: put the value into a file with files of the workspace", len(value), api.MaxEnvironmentEntry)
 	}
 	return nil
 }

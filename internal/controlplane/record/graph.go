@@ -59,8 +59,8 @@ func GivenKey(id string, attempt int) store.Key {
 
 // Given is what an attempt was given at its start by the outputs of other workspaces.
 type Given struct {
-	Variables map[string]any `json:"variables,omitempty"`
-	Sensitive []GivenInput   `json:"sensitive,omitempty"`
+	Variables api.Values   `json:"variables,omitempty"`
+	Sensitive []GivenInput `json:"sensitive,omitempty"`
 }
 
 // GivenInput is an input whose value lies in an artifact of another workspace.

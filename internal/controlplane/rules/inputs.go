@@ -117,8 +117,6 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 		return lacks("%s left %s; correct the name, or add it to the code and %s", p.Workflow, text.Some(names, 10), again)
 	case p.Outputs[i].Masked:
 		return lacks("a secret of %s hides a part of it; mark it as sensitive in the code and at this input, and %s", p.Workflow, again)
-	case p.Outputs[i].Rounded:
-		return lacks("it has a number with more digits than are kept; make it text in the code, and %s", again)
 	case !p.Outputs[i].Sensitive:
 		return p.Outputs[i].Value, false, ""
 	case !in.Sensitive:
@@ -157,7 +155,7 @@ func Produce(before record.Produced, w *record.Workflow, used string, in api.Res
 // changed says whether a run changed something. What is not known counts as a change.
 func changed(before, after record.Produced, c *api.Changes) bool {
 	return before.Revision == 0 || c == nil || after.Truncated || after.Op == workflow.StatePush || before.Op != after.Op && before.Op == workflow.Destroy ||
-		c.Add+c.Change+c.Destroy+c.Drift+c.Replace+c.Import+c.Move > 0 || len(c.Resources)+len(c.Outputs) > 0 ||
+		c.Any() || c.Drift > 0 || len(c.Resources)+len(c.Outputs) > 0 ||
 		!slices.EqualFunc(before.Outputs, after.Outputs, func(a, b api.Output) bool { return reflect.DeepEqual(a, b) })
 }
 

@@ -252,7 +252,7 @@ func checkChanges(in api.Changes) error {
 	for _, o := range in.Outputs {
 		bad = bad || len(o.Name) > name
 	}
-	if min(in.Add, in.Change, in.Destroy, in.Drift, in.Replace, in.Import, in.Move) < 0 {
+	if min(in.Add, in.Change, in.Destroy, in.Drift, in.Replace, in.Import, in.Move, in.Forget) < 0 {
 		return workflow.Refuse(workflow.ErrInvalid, "changes", "a count is not negative")
 	}
 	if bad {

@@ -184,7 +184,7 @@ func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bo
 	case w.State != workflow.Succeeded:
 		return n
 	case w.For == "":
-		n.Changed = w.Changes == nil || changes(*w.Changes) // a run that does not count them may have made some
+		n.Changed = w.Changes == nil || w.Changes.Any() // a run that does not count them may have made some
 		return end(api.TreeSucceeded, "")
 	}
 	switch r.Status {
@@ -206,9 +206,4 @@ func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bo
 		return end(api.TreeFailed, "its preview left no plan that can be approved")
 	}
 	return n
-}
-
-// changes says whether a run did anything.
-func changes(c api.Changes) bool {
-	return c.Add+c.Change+c.Destroy+c.Replace+c.Import+c.Move > 0
 }

@@ -97,6 +97,12 @@ func viewReview(r record.Review, now time.Time) *api.Review {
 	}
 }
 
+// reviewed adds to a run what became of its plan.
+func reviewed(w *api.Workflow, r record.Review, now time.Time) {
+	w.Review = viewReview(r, now)
+	w.ToApprove = w.State == workflow.Succeeded && w.Review != nil && w.Review.Status == api.ReviewWaiting
+}
+
 // Workflow answers about one workflow, with its steps and its result.
 func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string) (api.Workflow, error) {
 	return p.WorkflowAfter(ctx, who, id, "", 0)
@@ -153,7 +159,7 @@ func (p *Calls) workflow(ctx context.Context, who identity.Principal, id string)
 		if err != nil {
 			return api.Workflow{}, err
 		}
-		out.Review = viewReview(r, c.Now)
+		reviewed(&out, r, c.Now)
 	}
 	if result, ok, err := ledger.Load[api.Result](ctx, c, record.ResultKey(id, w.Attempt)); err != nil {
 		return api.Workflow{}, err
@@ -290,7 +296,7 @@ func (p *Calls) views(ctx context.Context, org string, wfs []picked) ([]api.Work
 		if err != nil {
 			return nil, err
 		}
-		out[i].Review = viewReview(review, p.ledger.Now())
+		reviewed(&out[i], review, p.ledger.Now())
 	}
 	return out, nil
 }

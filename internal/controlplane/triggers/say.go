@@ -58,13 +58,14 @@ type counts struct {
 	Replace int `json:"replace"`
 	Import  int `json:"import"`
 	Move    int `json:"move"`
+	Forget  int `json:"forget"`
 }
 
 func countsOf(c *api.Changes) *counts {
 	if c == nil {
 		return nil
 	}
-	return &counts{Add: c.Add, Change: c.Change, Destroy: c.Destroy, Drift: c.Drift, Replace: c.Replace, Import: c.Import, Move: c.Move}
+	return &counts{Add: c.Add, Change: c.Change, Destroy: c.Destroy, Drift: c.Drift, Replace: c.Replace, Import: c.Import, Move: c.Move, Forget: c.Forget}
 }
 
 // said is what is told of an event: its type and state for programs, a sentence for people, and what to run next.

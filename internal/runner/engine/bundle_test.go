@@ -31,7 +31,7 @@ func TestReadPlan_SaysTheStructureAndNoValue(t *testing.T) {
 		t.Fatalf("got %v, truncated %v", err, truncated)
 	}
 	want := api.Changes{
-		Add: 1, Change: 2, Destroy: 3, Replace: 1, Import: 1, Move: 2,
+		Add: 1, Change: 2, Destroy: 3, Replace: 1, Import: 1, Move: 2, Forget: 1,
 		Resources: []api.ResourceChange{
 			{Address: "a.deleted", Action: "delete"},
 			{Address: "a.deleted (deposed 1a2b3c4d)", Action: "delete"},

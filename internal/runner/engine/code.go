@@ -24,12 +24,17 @@ type Code struct {
 	Cloud     bool              // a cloud block stands there instead
 	Providers []string          // names of the providers that have a block of their own
 	Modules   []string          // sources of the modules that it calls: those that are plain strings
+	Early     bool              // with tofu, init needs variables: for a backend, or for the source of a module
+	Ephemeral bool              // it declares an ephemeral variable, which no plan keeps
 	Unsure    bool              // something could not be read
 }
 
 // readDeclared reads where a root module says that its state is kept.
 func readDeclared(root, engine string) declared {
-	return ReadCode(os.DirFS(root), ".", engine).declared()
+	c := ReadCode(os.DirFS(root), ".", engine)
+	d := c.declared()
+	d.asks = c.Ephemeral || c.Unsure || engine == api.EngineTofu && c.Early
+	return d
 }
 
 func (c Code) declared() declared {
@@ -144,6 +149,10 @@ func parseHCL(src []byte, name string, c *Code) {
 				c.Computed = append(c.Computed, word)
 			case depth == 1 && top == "module" && word == "source" && value != "":
 				c.Modules = append(c.Modules, value)
+			case depth == 1 && top == "module" && word == "source", top == "terraform" && (word == "var" || word == "local"):
+				c.Early = true
+			case depth == 1 && top == "variable" && word == "ephemeral":
+				c.Ephemeral = true
 			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
 			case depth == 0 && word == "provider" && label != "":
 				c.Providers = append(c.Providers, label)
@@ -206,7 +215,16 @@ func parseJSON(src []byte, c *Code) {
 		return
 	}
 	for _, top := range blocks(doc) {
+		for _, variables := range blocks(top["variable"]) {
+			for _, declared := range variables {
+				for _, one := range blocks(declared) {
+					c.Ephemeral = c.Ephemeral || one["ephemeral"] != nil
+				}
+			}
+		}
 		for _, settings := range blocks(top["terraform"]) {
+			raw, _ := json.Marshal(settings) // it was JSON before
+			c.Early = c.Early || strings.Contains(string(raw), "${")
 			if settings["cloud"] != nil {
 				c.cloud()
 			}
@@ -233,6 +251,7 @@ func parseJSON(src []byte, c *Code) {
 				for _, call := range blocks(modules[name]) {
 					if source, ok := call["source"].(string); ok {
 						c.Modules = append(c.Modules, source)
+						c.Early = c.Early || strings.Contains(source, "${")
 					}
 				}
 			}

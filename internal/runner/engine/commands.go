@@ -59,6 +59,9 @@ func secretsEnv(dir string) []string {
 	return []string{"DAYFLY_SECRETS_DIR=" + dir}
 }
 
+// withoutFlags takes away the flags that an environment adds to every command: not every command knows them.
+const withoutFlags = "TF_CLI_ARGS="
+
 // baseEnv is what every call of the engine gets in addition to the environment that the runner builds.
 func baseEnv(dataDir string) []string {
 	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
@@ -83,7 +86,7 @@ func initArgs(bin, backendFile string, locked bool) []string {
 }
 
 // planArgs plans into a file. A run that only reads takes no lock: a preview may overlap anything.
-func planArgs(bin string, m mode, planFile, varFile string, lock bool) []string {
+func planArgs(bin string, m mode, planFile string, lock bool) []string {
 	args := []string{bin, "plan", "-input=false", "-detailed-exitcode", "-out=" + planFile}
 	if !lock {
 		args = append(args, "-lock=false")
@@ -93,9 +96,6 @@ func planArgs(bin string, m mode, planFile, varFile string, lock bool) []string 
 	}
 	if m.refreshOnly {
 		args = append(args, "-refresh-only")
-	}
-	if varFile != "" {
-		args = append(args, "-var-file="+varFile)
 	}
 	return args
 }

@@ -47,7 +47,10 @@ func (t *tail) bytes() []byte {
 var (
 	sourceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\d+:`) })
 	about      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^with (.+),$`) })
-	where      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
+	preamble   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^Error: \w+ encountered problems during initiali[sz]ation`)
+	})
+	where = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
 )
 
 // plainLines takes the colour and the boxes off what an engine prints. A box within the box lists
@@ -78,6 +81,9 @@ func firstError(printed string) string {
 	var title, address, place, explanation string
 	errs, done := 0, false // done: the first error has been read
 	for _, line := range lines {
+		if preamble().MatchString(line) {
+			continue // the errors themselves follow
+		}
 		if strings.HasPrefix(line, "Error: ") {
 			if errs++; errs == 1 {
 				title = line

@@ -13,7 +13,7 @@ import (
 // Args returns the command lines of an operation, in order.
 func Args(t workflow.Type, op workflow.Operation) [][]string {
 	m, _ := modeOf(t, op)
-	lines := [][]string{initArgs("TF", "", false), planArgs("TF", m, "PLAN", "VARS", m.apply), showArgs("TF", "PLAN")}
+	lines := [][]string{initArgs("TF", "", false), planArgs("TF", m, "PLAN", m.apply), showArgs("TF", "PLAN")}
 	if m.apply {
 		lines = append(lines, applyArgs("TF", "PLAN"), outputArgs("TF"))
 	}

@@ -232,7 +232,7 @@ func says(ctx context.Context, h Host, j Job, e engine, path string) (*version.V
 func ask(ctx context.Context, h Host, e engine, path, dir string) (*version.Version, error) {
 	out := &tail{most: 64 << 10}
 	code, err := h.Exec(ctx, Command{
-		Args: append([]string{path}, e.ask...), Dir: dir, Env: baseEnv(""),
+		Args: append([]string{path}, e.ask...), Dir: dir, Env: append(baseEnv(""), withoutFlags),
 		Stdout: out, Stderr: io.Discard, Quiet: true,
 	})
 	if err != nil {

@@ -50,6 +50,9 @@ func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, er
 	if err != nil {
 		return s, err
 	}
+	if t.inCloud() && t.workspace == defaultWorkspace {
+		return s, nil // init has found the one that the block names
+	}
 	all, err := t.workspaces(ctx)
 	s.others = slices.DeleteFunc(all, func(name string) bool {
 		return name == t.workspace || name == defaultWorkspace && t.workspace != defaultWorkspace && !t.defaultHolds(ctx)

@@ -50,18 +50,21 @@ func (t *terraform) flags(step string) []string {
 	})
 }
 
-// asked is what the workspace and the run add to the engine's plan. Of a variable that has several values the last one
-// wins: the workspace's variables come first, then its files, then those of the run, then the run's variables.
+// varFiles are the files of variables. Of a variable that has several values the last one wins: the workspace's variables
+// come first, then its files, then those of the run, then the run's variables.
+func (t *terraform) varFiles() []string {
+	all := slices.Concat([]string{t.varFile}, t.j.Spec.VarFiles, t.options().VarFiles, []string{t.runVarFile})
+	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
+}
+
+// asked is what the workspace and the run add to the engine's plan.
 func (t *terraform) asked() ([]string, error) {
 	var args []string
-	for _, name := range slices.Concat(t.j.Spec.VarFiles, t.options().VarFiles) {
-		if err := t.readable(name); err != nil {
-			return nil, err
+	for _, name := range t.varFiles() {
+		if _, err := t.readVariables(name); err != nil {
+			return nil, stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
 		}
 		args = append(args, "-var-file="+name)
-	}
-	if t.runVarFile != "" {
-		args = append(args, "-var-file="+t.runVarFile)
 	}
 	for _, address := range t.options().Targets {
 		args = append(args, "-target="+address)
@@ -72,16 +75,22 @@ func (t *terraform) asked() ([]string, error) {
 	return append(args, t.flags(stepPlan)...), nil
 }
 
-// readable refuses a file of variables that is not a plain file below the root module, where links may lead.
-func (t *terraform) readable(name string) error {
+// readVariables reads a file of variables: the run's own, or a plain file below the root module, where links may lead.
+func (t *terraform) readVariables(name string) ([]byte, error) {
+	const most = 64 << 20
+	if own, ok := strings.CutPrefix(name, t.temp.path+"/"); ok {
+		return t.temp.read(own, most)
+	}
 	info, err := t.root.root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("it is not a plain file")
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a plain file")
+	case info.Size() > most:
+		return nil, fmt.Errorf("it has more than %d MiB", most>>20)
 	}
-	if err != nil {
-		return stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
-	}
-	return nil
+	return t.root.root.ReadFile(name)
 }
 
 // importVersions are the first versions that know import blocks.

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -63,30 +61,7 @@ func (f *found) add(name string, value any, sensitive bool, v *values) {
 		f.hidden[name] = value
 		value = nil
 	}
-	f.outputs = append(f.outputs, api.Output{Name: name, Sensitive: sensitive, Value: value, Rounded: rounds(value)})
-}
-
-// rounds says whether a value has a number that another one stands for once a reader of JSON has made a float of it.
-func rounds(value any) bool {
-	return hasLeaf(value, func(leaf any) bool {
-		n, ok := leaf.(json.Number)
-		return ok && !exact(n.String())
-	})
-}
-
-// exact says whether a float that is written again gives the same number.
-func exact(number string) bool {
-	f, err := strconv.ParseFloat(number, 64)
-	if err != nil || len(number) > 1000 {
-		return false
-	}
-	mantissa, _, _ := strings.Cut(strings.ToLower(number), "e")
-	if f == 0 {
-		return !strings.ContainsAny(mantissa, "123456789") // else it is too small, or has an exponent without end
-	}
-	is, ok := new(big.Rat).SetString(number)
-	again, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
-	return ok && ok2 && is.Cmp(again) == 0
+	f.outputs = append(f.outputs, api.Output{Name: name, Sensitive: sensitive, Value: value})
 }
 
 func (f *found) sort() {

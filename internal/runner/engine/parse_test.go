@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestReadPlan(t *testing.T) {
 		t.Fatalf("got %v, truncated %v", err, truncated)
 	}
 	want := api.Changes{
-		Add: 3, Change: 1, Destroy: 3, Replace: 2,
+		Add: 3, Change: 1, Destroy: 3, Replace: 2, Forget: 1,
 		Resources: []api.ResourceChange{
 			{Address: "a.delete", Action: "delete"}, {Address: "a.replace1", Action: "replace"}, {Address: "a.replace2", Action: "replace"},
 			{Address: "a.create", Action: "create"}, {Address: "a.forget", Action: "forget"}, {Address: "a.update", Action: "update", Changed: []string{"p", "q"}},
@@ -104,7 +105,7 @@ func TestReadOutputs(t *testing.T) {
 	if err != nil || truncated {
 		t.Fatalf("got %v, truncated %v", err, truncated)
 	}
-	want := []api.Output{{Name: "a", Value: false}, {Name: "b", Sensitive: true}, {Name: "c", Value: map[string]any{"n": json.Number("12345678901234567890"), "null": nil}, Rounded: true}}
+	want := []api.Output{{Name: "a", Value: false}, {Name: "b", Sensitive: true}, {Name: "c", Value: map[string]any{"n": json.Number("12345678901234567890"), "null": nil}}}
 	if diff := cmp.Diff(want, outputs); diff != "" {
 		t.Errorf("outputs (-want +got):\n%s", diff)
 	}
@@ -225,6 +226,8 @@ func TestFirstError(t *testing.T) {
 		lines("Error: local-exec provisioner error", "", "  with terraform_data.boom,", "  on main.tf line 2, in resource \"terraform_data\" \"boom\":", "   2:   provisioner \"local-exec\" {", "", "Error running command 'exit 7': exit", "status 7. Output: "):                                                                                `Error: local-exec provisioner error (terraform_data.boom, on main.tf line 2): Error running command 'exit 7': exit status 7.`,
 		lines("╷", "│ Error: local-exec provisioner error", "│ ", "│   with module.m[\"a b\"].terraform_data.deep[0],", "│   on mod/main.tf line 3, in resource \"terraform_data\" \"deep\":", "│    3:   provisioner \"local-exec\" { command = \"exit 7\" }", "│ ", "│ Error running command 'exit 7': exit status 7. Output: it said so", "╵"): `Error: local-exec provisioner error (module.m["a b"].terraform_data.deep[0], on mod/main.tf line 3): Error running command 'exit 7': exit status 7. Output: it said so`,
 		lines("Error: creating the thing", "", "  with terraform_data.gone,", "", "operation failed: access denied", "", "Error: Second", "", "Other.", "", "Error: Third"):                                                                                                                                                                       "Error: creating the thing (terraform_data.gone): operation failed: access denied (2 more errors in the log)",
+		lines("╷", "│ Error: Terraform encountered problems during initialisation, including problems", "│ with the configuration, described below.", "│ ", "│ The Terraform configuration must be valid", "╵", "╷", "│ Error: Invalid expression", "│ ", "│   on main.tf line 2:", "│ ", "│ Expected the start of an expression.", "╵"):          "Error: Invalid expression (on main.tf line 2): Expected the start of an expression.",
+		lines("OpenTofu encountered problems during initialization, including problems", "with the configuration, described below.", "", "Error: Invalid expression"):                                                                                                                                                                             "Error: Invalid expression",
 		"Error: alone":    "Error: alone",
 		"nothing of that": "",
 		"":                "",
@@ -465,19 +468,17 @@ func FuzzSensitiveInState(f *testing.F) {
 	})
 }
 
-// A number that would arrive as another one is told of.
-func TestReadOutputFile_SaysWhichNumbersAreRounded(t *testing.T) {
-	for value, rounded := range map[string]bool{
-		"1": false, "0": false, "-0.0": false, "0.1": false, "1e3": false, "1.50": false, "123456789012": false, "9007199254740992": false,
-		"9007199254740993": true, "123456789012345678901": true, "0.12345678901234567890123": true, "1e999": true, "1e-999999999": true, "0e999999999": false,
-		`"9007199254740993"`: false, `[1, {"a": 9007199254740993}]`: true, `{"a": [1.5]}`: false,
-	} {
+// A number is kept as it is written, however many digits it has.
+func TestReadOutputFile_KeepsNumbersAsTheyAre(t *testing.T) {
+	for _, value := range []string{"1", "-0.0", "1e3", "1.50", "9007199254740993", "123456789012345678901", "0.12345678901234567890123", "1e999", `[1,{"a":9007199254740993}]`} {
 		outputs, _, _, err := engine.ReadOutputFile([]byte(`{"a": ` + value + `}`))
-		if err != nil || len(outputs) != 1 || outputs[0].Rounded != rounded {
-			t.Errorf("%s: got %+v, %v, want rounded: %v", value, outputs, err, rounded)
+		if err != nil || len(outputs) != 1 {
+			t.Fatalf("%s: got %+v, %v", value, outputs, err)
 		}
-	}
-	if outputs, _, _, err := engine.ReadOutputFile([]byte(`{"a": {"value": 9007199254740993, "sensitive": true}}`)); err != nil || outputs[0].Rounded {
-		t.Errorf("a sensitive one, which is kept as it is: got %+v, %v", outputs, err)
+		raw, err := json.Marshal(outputs[0])
+		var again api.Output
+		if err != nil || json.Unmarshal(raw, &again) != nil || !reflect.DeepEqual(again, outputs[0]) || !strings.Contains(string(raw), `"value":`+value) {
+			t.Errorf("%s: got %s, %v", value, raw, err)
+		}
 	}
 }

@@ -138,6 +138,8 @@ func (s *summary) add(r api.ResourceChange) {
 		s.changes.Add++
 		s.changes.Destroy++
 		s.changes.Replace++
+	case "forget":
+		s.changes.Forget++
 	case "drift":
 		s.changes.Drift++
 	}

@@ -197,6 +197,7 @@ func compareStates(before, after []byte) (summary, error) {
 		}
 		s.add(r)
 	}
+	s.changes.Forget = 0 // these count as destroyed
 	for address, now := range is.resources {
 		if _, ok := was.resources[address]; !ok {
 			s.add(api.ResourceChange{Address: address, Action: "create", Provider: now.provider})

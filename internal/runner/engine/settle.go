@@ -100,6 +100,9 @@ func (t *terraform) choose() (err error) {
 		return runnerError(fmt.Errorf("remove %s: %w", overrideName, err))
 	}
 	t.code = readDeclared(t.j.Root, spec.Engine)
+	if err := t.layVariables(); err != nil {
+		return err
+	}
 	if t.place, err = placeOf(spec, t.code, t.j.Bucket); err != nil {
 		return err
 	}
@@ -259,7 +262,7 @@ func (t *terraform) initialise(ctx context.Context) error {
 		return runnerError(fmt.Errorf("set up the backend anew: %w", err))
 	}
 	env := []string{"TF_WORKSPACE="}
-	if t.code.cloud && t.place.kind == api.StateSource && t.workspace != defaultWorkspace {
+	if t.inCloud() {
 		env = nil // there, init chooses among several
 	}
 	shared, err := t.shareProviders(ctx)

@@ -38,6 +38,8 @@ type declared struct {
 	// Of the backend local: its settings, as far as the code has them as literals, and whether it computes one.
 	path, workspaceDir string
 	computed           bool
+
+	asks bool // not only plan has to be given the variables
 }
 
 // elsewhere says whether the code keeps its state outside the task, where it survives.

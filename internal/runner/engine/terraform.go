@@ -135,6 +135,46 @@ func (t *terraform) writeVariables(variables map[string]any) (string, error) {
 	return t.temp.join(name), nil
 }
 
+// laid is the name of the n-th file of variables that lies beside the code. Both engines read it by themselves, after the
+// code's own.
+func laid(n int, ending string) string { return fmt.Sprintf("~dayfly-%02d.auto.tfvars%s", n, ending) }
+
+// layVariables puts the files of variables that plan is given beside the code too, where other commands need them: with
+// tofu, backends and sources of modules may have variables, and an ephemeral variable is asked for again when a plan is
+// applied. The names are ours: a file of such a name in the source is not part of the code.
+func (t *terraform) layVariables() error {
+	if !t.code.asks {
+		return nil
+	}
+	for n, name := range t.varFiles() {
+		raw, err := t.readVariables(name)
+		if err != nil {
+			continue // the plan says so
+		}
+		ending := ""
+		if path.Ext(name) == ".json" {
+			ending = ".json"
+		}
+		if err := t.liftVariables(n); err != nil {
+			return err
+		}
+		if err := t.root.write(laid(n, ending), raw); err != nil {
+			return runnerError(fmt.Errorf("write variables: %w", err))
+		}
+	}
+	return nil
+}
+
+// liftVariables removes such a file.
+func (t *terraform) liftVariables(n int) error {
+	for _, ending := range []string{"", ".json"} {
+		if err := t.root.root.Remove(laid(n, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return runnerError(fmt.Errorf("remove variables: %w", err))
+		}
+	}
+	return nil
+}
+
 func (t *terraform) close() {
 	closeAll(append(t.opened, t.temp, t.root, t.data, t.state, t.aside)...)
 }
@@ -238,10 +278,18 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	if err != nil {
 		return "", false, err
 	}
+	for n := range t.varFiles() { // it is given them as they are, and would warn twice of what the code does not declare
+		if err := t.liftVariables(n); err != nil {
+			return "", false, err
+		}
+	}
 	t.locking = !t.readOnly
-	code, err := t.run(ctx, stepPlan, append(planArgs(t.bin.path, t.mode, t.planFile, t.varFile, !t.readOnly), asked...), 2)
+	code, err := t.run(ctx, stepPlan, append(planArgs(t.bin.path, t.mode, t.planFile, !t.readOnly), asked...), 2)
 	if imports != "" {
 		_ = t.root.root.Remove(imports) // it is removed with the run at the latest
+	}
+	if err == nil {
+		err = t.layVariables()
 	}
 	if err != nil {
 		return "", false, err
@@ -349,11 +397,17 @@ func (o *Outcome) take(h Host, f found) string {
 
 func (t *terraform) env() []string {
 	env := append(baseEnv(t.data.path), secretsEnv(t.j.SecretsDir)...)
-	if t.workspace == defaultWorkspace {
-		return append(env, "TF_WORKSPACE=") // whatever else is set: it was looked at
+	switch {
+	case t.workspace != defaultWorkspace:
+		return append(env, "TF_WORKSPACE="+t.workspace)
+	case t.inCloud():
+		return env // there the empty text would be a name
 	}
-	return append(env, "TF_WORKSPACE="+t.workspace)
+	return append(env, "TF_WORKSPACE=") // whatever else is set: it was looked at
 }
+
+// inCloud says whether the state is where a cloud block says, which knows no default workspace.
+func (t *terraform) inCloud() bool { return t.code.cloud && t.place.kind == api.StateSource }
 
 // run runs the engine with its output in the log. fine are the exit codes, besides 0, that are not a failure.
 func (t *terraform) run(ctx context.Context, step string, args []string, fine ...int) (int, error) {
@@ -390,6 +444,9 @@ func (t *terraform) quiet(ctx context.Context, step string, args, env []string, 
 func (t *terraform) exec(ctx context.Context, step string, c Command, fine ...int) (int, error) {
 	said := &tail{most: 32 << 10}
 	c.Dir, c.Env = t.j.Root, append(t.env(), c.Env...)
+	if !slices.Contains([]string{"init", "plan", "apply"}, c.Args[1]) {
+		c.Env = append(c.Env, withoutFlags) // which are meant for those
+	}
 	if c.Stderr == nil {
 		c.Stderr = said
 	} else {

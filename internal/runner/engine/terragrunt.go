@@ -324,7 +324,7 @@ func together(plans map[string]summary) (all summary, err error) {
 		}
 		more := s.changes
 		c.Add, c.Change, c.Destroy, c.Drift = c.Add+more.Add, c.Change+more.Change, c.Destroy+more.Destroy, c.Drift+more.Drift
-		c.Replace, c.Import, c.Move = c.Replace+more.Replace, c.Import+more.Import, c.Move+more.Move
+		c.Replace, c.Import, c.Move, c.Forget = c.Replace+more.Replace, c.Import+more.Import, c.Move+more.Move, c.Forget+more.Forget
 	}
 	return all, all.finish()
 }

@@ -84,6 +84,9 @@ func (s Style) State(state workflow.State) string {
 	return string(state)
 }
 
+// ToApprove is the state of a workflow whose plan waits for an approval.
+func (s Style) ToApprove() string { return s.paint(yellow, "to approve") }
+
 // Difference colours a line of a difference by its sign.
 func (s Style) Difference(line string) string {
 	return s.paint(map[byte]string{'+': green, '-': red, '~': yellow}[(line + " ")[0]], line)

@@ -195,6 +195,9 @@ func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 		claimsAsTexts(root)
 	}
 	value := p.value(root, t, "")
+	if t == types[Workspace] {
+		p.engine(root)
+	}
 	if len(p.mistakes) > before {
 		return nil, false
 	}
@@ -223,6 +226,25 @@ func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 		source.Directory = filepath.Join(dir, source.Directory)
 	}
 	return out.Elem().Interface(), true
+}
+
+// engine notes an unknown engine. The control plane knows neither the file nor the line.
+func (p *parser) engine(root *yaml.Node) {
+	var names []string
+	for _, e := range api.Engines() {
+		names = append(names, e.Name)
+	}
+	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		v := root.Content[i+1]
+		if root.Content[i].Value != "engine" || v.Kind != yaml.ScalarNode || v.Tag != "!!str" || slices.Contains(names, v.Value) {
+			continue
+		}
+		if near := config.Nearest(v.Value, names); near != "" {
+			p.wrong(v, "engine", "%s is unknown: did you mean %s?", clip(v.Value), near)
+		} else {
+			p.wrong(v, "engine", "%s is unknown: want %s", clip(v.Value), api.EngineNames())
+		}
+	}
 }
 
 // takeKind takes the line with the kind out of a document, and returns the type of what is left; nil: it is wrong.
@@ -358,8 +380,14 @@ func (p *parser) any(n *yaml.Node, field string) any {
 			p.wrong(n, field, "cannot be read: put it into quotes")
 			return nil
 		}
-		if _, err := json.Marshal(v); err != nil { // .inf and .nan
+		written, err := json.Marshal(v)
+		if err != nil { // .inf and .nan
 			p.wrong(n, field, "%s cannot be written as JSON", clip(n.Value))
+			return nil
+		}
+		// An account number that begins with a 0 is octal to YAML, and 1.10 is 1.1.
+		if number := n.Tag == "!!int" || n.Tag == "!!float"; number && string(written) != n.Value {
+			p.wrong(n, field, "the number %s would become %s: put it into quotes, or write it as a number that stays what it is", clip(n.Value), clip(string(written)))
 			return nil
 		}
 		return v

@@ -1,10 +1,12 @@
 package workspacefile_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -103,6 +105,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"version: 3",                             // 10
 		"variables: {x: .inf, y: !!binary aGk=}", // 11
 		"approval: {required: yes}",              // 12
+		"engine: terrafrom",                      // 13
 	}, "\n")))
 	wrong, ok := errors.AsType[workflow.Mistakes](err)
 	if !ok || !errors.Is(err, workflow.ErrInvalid) {
@@ -126,9 +129,31 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		`w.yaml:11: variables.x: ".inf" cannot be written as JSON`,
 		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
 		"w.yaml:12: approval.required: want true or false",
+		`w.yaml:13: engine: "terrafrom" is unknown: did you mean terraform?`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)
+	}
+}
+
+// A number that YAML reads as another one than is written is refused: the code would get the other one.
+func TestParse_ANumberStaysWhatItIs(t *testing.T) {
+	parse := func(number string) ([]api.Workspace, error) {
+		return workspacefile.Parse("w.yaml", "/base", []byte("name: net\nvariables: {list: [{n: "+number+"}]}\n"))
+	}
+	for _, number := range []string{"020222070707", "08989", "1.10", "1.0", "0x1f", "0o17", "1_000", "+5", "1e3", "12345678901234567890123", "0.1234567890123456789012345", "-0"} {
+		if _, err := parse(number); err == nil || !strings.Contains(err.Error(), "w.yaml:2: variables.list[0].n: the number \""+number+"\" would become ") {
+			t.Errorf("%s: got %v", number, err)
+		}
+		if list, err := parse(`"` + number + `"`); err != nil || !reflect.DeepEqual(list[0].Variables["list"], []any{map[string]any{"n": number}}) {
+			t.Errorf("%s in quotes: got %+v, %v", number, list, err)
+		}
+	}
+	for _, number := range []string{"0", "5", "-7", "1.5", "0.1", "9007199254740993", "-9223372036854775808"} {
+		list, err := parse(number)
+		if err != nil || !reflect.DeepEqual(list[0].Variables["list"], []any{map[string]any{"n": json.Number(number)}}) {
+			t.Errorf("%s: got %+v, %v", number, list, err)
+		}
 	}
 }
 

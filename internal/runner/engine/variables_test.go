@@ -1,0 +1,176 @@
+package engine_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// laidBeside are the files of variables that lie beside the code.
+func laidBeside(t *testing.T, j engine.Job) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(j.Root, "*.auto.tfvars*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// R4: no plan keeps an ephemeral variable, so the apply of one asks for it again. Every source of variables has it.
+func TestRun_AnEphemeralVariableReachesTheApply(t *testing.T) {
+	files := map[string]string{
+		"main.tf": `
+variable "token" {
+  type      = string
+  ephemeral = true
+}
+variable "plain" { type = number }
+variable "other" { default = "x" }
+resource "terraform_data" "x" { input = "${var.plain}${var.other}" }
+`,
+		"more.tfvars": `token = "of a file"`,
+	}
+	eachEngine(t, func(t *testing.T, name string) {
+		for title, change := range map[string]func(j *engine.Job){
+			"of the workspace": func(j *engine.Job) { j.Spec.Variables["token"] = "short" },
+			"of its file":      func(j *engine.Job) { j.Spec.VarFiles = []string{"more.tfvars"} },
+			"of the run":       func(j *engine.Job) { j.Spec.Options = &api.Options{Variables: api.Values{"token": "short"}} },
+			"of a run's file":  func(j *engine.Job) { j.Spec.Options = &api.Options{VarFiles: []string{"more.tfvars"}} },
+		} {
+			j := job(t, name, workflow.Update, files)
+			j.Spec.Variables = api.Values{"plain": 9007199254740993}
+			change(&j)
+			h := newHost()
+			out, err := engine.Run(t.Context(), h, j)
+			if name == api.EngineTofu && err != nil && strings.Contains(err.Error(), "ephemeral") {
+				t.Skip("this tofu has no ephemeral variables")
+			}
+			if err != nil || out.Changes.Add != 1 {
+				t.Errorf("%s: %v, %+v\n%s", title, err, out.Changes, h.text())
+			}
+		}
+	})
+}
+
+// With tofu, a backend and the source of a module may have variables, which init and all other commands need then.
+func TestRun_VariablesReachInit(t *testing.T) {
+	files := map[string]string{
+		"mods/a/main.tf": `output "id" { value = "a" }`, "prod.tfvars.json": `{"which": "a"}`,
+		"main.tf": "variable \"which\" { type = string }\nmodule \"m\" { source = \"./mods/${var.which}\" }\n" +
+			"resource \"terraform_data\" \"x\" { input = module.m.id }\noutput \"id\" { value = terraform_data.x.output }\n",
+	}
+	eachEngine(t, func(t *testing.T, name string) {
+		if name != api.EngineTofu {
+			t.Skip("terraform does not evaluate early")
+		}
+		first := job(t, name, workflow.Update, files)
+		for _, op := range []workflow.Operation{workflow.Update, workflow.StateList, workflow.StatePull, workflow.Preview, workflow.Destroy} {
+			j := again(t, first, op, files)
+			j.Spec.VarFiles = []string{"prod.tfvars.json"}
+			h := newHost()
+			if out, err := engine.Run(t.Context(), h, j); err != nil || op == workflow.Update && out.Outputs[0].Value != "a" {
+				t.Errorf("%s: %v, %+v\n%s", op, err, out, h.text())
+			}
+		}
+	})
+}
+
+// Nothing lies beside code that needs no variables but for its plan: it may read its own directory.
+func TestRun_NoFileOfVariablesLiesBesideOtherCode(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Update, map[string]string{"main.tf": app})
+		j.Spec.Variables = api.Values{"word": "second"}
+		h := newHost()
+		var laid []string
+		h.onExec = func(engine.Command) { laid = append(laid, laidBeside(t, j)...) }
+		if _, err := engine.Run(t.Context(), h, j); err != nil || len(laid) > 0 {
+			t.Errorf("%v; beside the code lay %v", err, laid)
+		}
+	})
+}
+
+// A plan that forgets or imports and does nothing else has changes, and says which.
+func TestRun_CountsWhatIsForgottenAndImported(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		first := job(t, name, workflow.Update, map[string]string{"main.tf": `resource "terraform_data" "a" { input = "v" }`})
+		if _, err := engine.Run(t.Context(), newHost(), first); err != nil {
+			t.Fatal(err)
+		}
+		block := "removed {\n  from = terraform_data.a\n  lifecycle {\n    destroy = false\n  }\n}\n"
+		if name == api.EngineTofu {
+			block = "removed {\n  from = terraform_data.a\n}\n" // tofu forgets unless it is told to destroy
+		}
+		h := newHost()
+		out, err := engine.Run(t.Context(), h, again(t, first, workflow.Preview, map[string]string{"main.tf": block}))
+		if err != nil || !out.Changes.Any() || out.Changes.Forget != 1 || out.Changes.Text(true) != "0 added, 0 changed, 0 destroyed, 1 forgotten" {
+			t.Errorf("%v, %+v\n%s", err, out.Changes, h.text())
+		}
+		j := job(t, name, workflow.Preview, map[string]string{"main.tf": "import {\n  to = terraform_data.a\n  id = \"x\"\n}\nresource \"terraform_data\" \"a\" {}\n"})
+		h = newHost()
+		out, err = engine.Run(t.Context(), h, j)
+		if err != nil || out.Changes.Import != 1 || !strings.HasSuffix(out.Changes.Text(false), ", 1 to import") {
+			t.Errorf("%v, %+v\n%s", err, out.Changes, h.text())
+		}
+	})
+}
+
+// The text that the engine prints before the errors of the code is none of them.
+func TestRun_NamesTheErrorOfTheCode(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		h := newHost()
+		_, err := engine.Run(t.Context(), h, job(t, name, workflow.Preview, map[string]string{"main.tf": "resource \"terraform_data\" \"a\" {\n  input = \n}\n"}))
+		if f := failure(t, err); !strings.HasPrefix(f.Detail, "init failed with exit code 1: Error: Invalid expression (on main.tf line 2") {
+			t.Errorf("got %s\n%s", f.Detail, h.text())
+		}
+	})
+}
+
+// A cloud block that names its workspace is asked for at its host: an empty TF_WORKSPACE would be another name to init.
+func TestRun_ACloudBlockMayNameItsWorkspace(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Preview, map[string]string{"main.tf": `
+terraform {
+  cloud {
+    hostname     = "localhost:9"
+    organization = "acme"
+    workspaces { name = "prod" }
+  }
+}
+`})
+		j.Spec.State = api.State{Kind: api.StateSource}
+		_, err := engine.Run(t.Context(), newHost(), j)
+		if f := failure(t, err); !strings.Contains(f.Detail, "localhost:9") || strings.Contains(f.Detail, "TF_WORKSPACE") {
+			t.Errorf("got %s", f.Detail)
+		}
+	})
+}
+
+// Flags that the environment adds to all commands go to those that they are meant for.
+func TestRun_FlagsOfTheEnvironmentBreakNoOtherCommand(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		h := newHost()
+		h.env = []string{"TF_CLI_ARGS=-input=false"}
+		flagged := map[string]bool{}
+		h.onExec = func(c engine.Command) {
+			last := ""
+			for _, v := range slices.Concat(h.env, c.Env) {
+				if value, ok := strings.CutPrefix(v, "TF_CLI_ARGS="); ok {
+					last = value
+				}
+			}
+			flagged[c.Args[1]] = last != ""
+		}
+		if _, err := engine.Run(t.Context(), h, job(t, name, workflow.Update, map[string]string{"main.tf": app})); err != nil {
+			t.Fatalf("%v\n%s", err, h.text())
+		}
+		if want := map[string]bool{"version": false, "init": true, "plan": true, "show": false, "apply": true}; fmt.Sprint(flagged) != fmt.Sprint(want) {
+			t.Errorf("with flags: %v, want %v", flagged, want)
+		}
+	})
+}
