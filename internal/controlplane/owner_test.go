@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -228,6 +229,41 @@ func TestOwn_AnAdminOfBothDecides(t *testing.T) {
 		w.owned("cart", workflow.Update, "cart", stateAt("a", ""))
 		w.owned("cart", workflow.Update, "cart", stateAt("a", "cart"))
 		w.owned("net", workflow.Update, "prod", stateAt("a", "prod"))
+	})
+	t.Run("more states than one call asks for", func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		w.workspace("net")
+		w.workspace("cart")
+		var many []api.StateRef
+		for i := range api.MaxStates + 5 {
+			many = append(many, api.StateRef{Place: fmt.Sprintf("%064x", i), Unit: fmt.Sprint("unit", i)})
+		}
+		w.submit("net", workflow.Update)
+		job, r := w.started()
+		for some := range slices.Chunk(many, api.MaxStates) {
+			_, err := w.plane.WhoseStates(w.ctx(), job.Token, r, api.StateRefs{States: some})
+			w.must(err)
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		id := w.submit("cart", workflow.Update).ID
+		job, r = w.started()
+		for range 2 { // a call whose answer was lost is sent again
+			for some := range slices.Chunk(many, api.MaxStates) {
+				out, err := w.plane.WhoseStates(w.ctx(), job.Token, r, api.StateRefs{States: some})
+				w.must(err)
+				if len(out.Others) != len(some) {
+					t.Fatalf("got %+v", out.Others)
+				}
+			}
+		}
+		w.must(w.result(job, r, workflow.Failed))
+		for _, want := range []int{api.MaxStates, 5} {
+			out, err := w.plane.Own(w.ctx(), w.admin, id, api.Own{})
+			if w.must(err); len(out.States) != want {
+				t.Errorf("decided about %d states, want %d", len(out.States), want)
+			}
+		}
+		wantErr(t, own(w, w.admin, id, false), workflow.ErrConflict)
 	})
 	t.Run("a run that was refused nothing", func(t *testing.T) {
 		w, _ := setUp(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -35,26 +36,20 @@ func (p *Calls) WhoseStates(ctx context.Context, token string, run api.Run, in a
 			return err
 		}
 		out.Others = nil
-		var refused record.Refused
 		for _, s := range in.States {
 			if by := rules.Owner(w.WorkspaceID, s.Lineage, o.of(o.place(s)), o.of(o.lineage(s))); by != nil {
 				other := api.OthersState{StateRef: s}
 				if other.Workspace, err = o.shown(ctx, &w, by); err != nil {
 					return err
 				}
-				out.Others, refused.States = append(out.Others, other), append(refused.States, s)
+				out.Others = append(out.Others, other)
 			}
 		}
 		switch {
 		case !w.ChangesState():
 			return nil
-		case len(refused.States) > 0:
-			k := record.RefusedKey(w.ID)
-			if err := c.Load(ctx, k); err != nil {
-				return err
-			}
-			c.Put(k, refused)
-			return nil
+		case len(out.Others) > 0:
+			return refuse(ctx, c, w.ID, out.Others)
 		}
 		for _, s := range in.States {
 			o.take(&w, s)
@@ -63,6 +58,22 @@ func (p *Calls) WhoseStates(ctx context.Context, token string, run api.Run, in a
 		return nil
 	})
 	return out, err
+}
+
+// refuse notes states that a run was not to change, beside those of its earlier calls.
+func refuse(ctx context.Context, c *ledger.Change, id string, others []api.OthersState) error {
+	k := record.RefusedKey(id)
+	refused, _, err := ledger.Load[record.Refused](ctx, c, k)
+	if err != nil {
+		return err
+	}
+	for _, other := range others {
+		if !slices.Contains(refused.States, other.StateRef) {
+			refused.States = append(refused.States, other.StateRef)
+		}
+	}
+	c.Put(k, refused)
+	return nil
 }
 
 // keepState notes the lineage that a run has left in a place of its workspace: the first run finds no state there.
@@ -182,8 +193,9 @@ func (o *owners) shown(ctx context.Context, w *record.Workflow, by *record.Owner
 	return by.Name, nil
 }
 
-// Own decides about the states that a run was refused because they are those of other workspaces: they become its
-// workspace's, or it may change them as copies. It needs an admin of all those workspaces' projects.
+// Own decides about states that a run was refused because they are those of other workspaces: they become its workspace's,
+// or it may change them as copies. It needs an admin of all those workspaces' projects. One call decides about as many as
+// one of a runner asks for; the next one about the next of them.
 func (p *Calls) Own(ctx context.Context, who identity.Principal, id string, in api.Own) (out api.Owned, err error) {
 	const action = "state.own"
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, action, id, p.inWorkflow(who.Organization, id)); err != nil {
@@ -206,20 +218,26 @@ func (p *Calls) Own(ctx context.Context, who identity.Principal, id string, in a
 		if err != nil {
 			return err
 		}
+		var names []string
 		for _, s := range refused.States {
+			if len(out.States) == api.MaxStates {
+				break
+			}
 			from, err := o.hand(ctx, who, w, s, in.IsCopy)
 			if err != nil {
 				return err
 			}
 			if from != "" {
-				out.States = append(out.States, api.OthersState{StateRef: s, Workspace: from})
-				identity.Audit(c, who, action, w.Workspace, "done", fmt.Sprintf("a state of workspace %s, refused to workflow %s; as a copy: %t", from, id, in.IsCopy))
+				out.States, names = append(out.States, api.OthersState{StateRef: s, Workspace: from}), append(names, from)
 			}
 		}
 		if len(out.States) == 0 {
 			return workflow.Refuse(workflow.ErrConflict, "", "workflow %s was refused no state that is another workspace's now: run it again", id)
 		}
 		o.write()
+		slices.Sort(names)
+		identity.Audit(c, who, action, w.Workspace, "done", fmt.Sprintf("%s of %s, refused to workflow %s; as a copy: %t",
+			text.Count(len(out.States), "state"), text.Some(slices.Compact(names), 5), id, in.IsCopy))
 		return nil
 	})
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// own asks whether a run may change states, or take them over. A run that only reads is told of states of other workspaces
+// own asks whether the run of an id may change states, or take them over. A run that only reads is told of states of other workspaces
 // in its log.
-func own(ctx context.Context, h Host, readOnly bool, states ...api.StateRef) error {
+func own(ctx context.Context, h Host, id string, readOnly bool, states ...api.StateRef) error {
 	others, err := h.WhoseStates(ctx, states)
 	if err != nil || len(others) == 0 {
 		return err
@@ -32,7 +32,7 @@ func own(ctx context.Context, h Host, readOnly bool, states ...api.StateRef) err
 	return &Failure{
 		Reason: workflow.ReasonStateOwned, Err: workflow.ErrConflict,
 		Detail: text.Middle(said+"; nothing was changed. Two workspaces must not change one state: go on with the other one, "+
-			"delete one of the two, or have an admin of both decide with dayfly repair own", maxDetail),
+			"delete one of the two, or have an admin of both decide with dayfly repair own "+id, maxDetail),
 	}
 }
 

@@ -39,6 +39,7 @@ func TestRun_AsksWhoseAStateIs(t *testing.T) {
 		h := ofAnother(api.OthersState{StateRef: ref, Workspace: "web"})
 		_, err := engine.Run(t.Context(), h, first)
 		refusedOwned(t, h, err, "the state (lineage "+lineage+") is that of workspace web; nothing was changed")
+		refusedOwned(t, h, err, "dayfly repair own wf")
 		if slices.Contains(h.ran(), "plan") {
 			t.Errorf("it was planned: %v", h.ran())
 		}

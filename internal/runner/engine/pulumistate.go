@@ -46,7 +46,7 @@ func (p *pulumi) settle(ctx context.Context) error {
 	if v.say != "" {
 		p.h.Logf("%s", v.say)
 	}
-	if err := own(ctx, p.h, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
+	if err := own(ctx, p.h, spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
 		return err
 	}
 	if v.take != nil {

@@ -89,7 +89,7 @@ func (t *terraform) own(ctx context.Context, doc *document) error {
 	if doc != nil {
 		ref.Lineage = doc.lineage
 	}
-	return own(ctx, t.h, t.readOnly, ref)
+	return own(ctx, t.h, t.j.Spec.Workflow, t.readOnly, ref)
 }
 
 // choose decides what needs no engine: the place and the engine's workspace.

@@ -254,7 +254,7 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	g.units = slices.Sorted(maps.Keys(g.plans))
 	states, err := g.kept(g.units)
 	if err == nil {
-		err = own(ctx, g.h, !g.mode.apply, states...)
+		err = own(ctx, g.h, g.j.Spec.Workflow, !g.mode.apply, states...)
 	}
 	if err != nil {
 		return "", err
@@ -425,7 +425,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	g.units = append(g.units, late...)
 	states, _, err := g.places(late) // which were not known before
 	if err == nil && len(states) > 0 {
-		err = own(ctx, g.h, true, states...) // they are applied by now
+		err = own(ctx, g.h, g.j.Spec.Workflow, true, states...) // they are applied by now
 	}
 	if err != nil {
 		return "", err
