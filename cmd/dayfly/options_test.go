@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // What the flags of a run ask for reaches it as it was written, and is shown with the run and with its plan.
@@ -40,6 +42,15 @@ func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
 		t.Fatalf("planned %s, want %s", made, id)
 	}
 	has(t, "plan", w.ok("workflow", "plan", id), shown...)
+	for _, args := range [][]string{{"workflow", "list"}, {"workflow", "show", id}} {
+		if got := w.ok(args...); !strings.Contains(got, "to approve") || strings.Contains(got, "succeeded") {
+			t.Errorf("%v: a plan that waits is shown as\n%s", args, got)
+		}
+	}
+	has(t, "list", w.ok("workflow", "list"), "CHANGES", "+1 ~0 -0")
+	if list := value[[]api.Workflow](w, "workflow", "list"); !list[0].ToApprove || list[0].State != workflow.Succeeded {
+		t.Errorf("in JSON it is %+v", list[0])
+	}
 	if got := w.run("workflow", "approve", id); got.code != exitUsage {
 		t.Errorf("without --yes: %+v", got)
 	} else {

@@ -156,3 +156,13 @@ func TestPlan_SaysWhatIsKnownOfEachChange(t *testing.T) {
 		t.Errorf("a name controls the terminal: %q", got)
 	}
 }
+
+func TestChangesOf(t *testing.T) {
+	for want, changes := range map[string]*api.Changes{
+		"-": nil, "none": {}, "+1 ~2 -3": {Add: 1, Change: 2, Destroy: 3, Drift: 4}, "4 drifted": {Drift: 4}, "6 in the state": {Import: 1, Move: 2, Forget: 3},
+	} {
+		if got := changesOf(api.Workflow{Changes: changes}); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

@@ -55,7 +55,7 @@ func (c *repairUnlock) giveUp(a *app, cl *client.Client, h *api.Workflow) error 
 		return err
 	}
 	get, push := api.PushErrored(h.ID, h.Workspace, ws.Engine)
-	a.say("workflow %s could not write its state, which is its artifact %s\nPush it instead, unless what it made is gone: %s, then %s", h.ID, api.ErroredName, get, push)
+	a.say("workflow %s could not write its state, which it has left as an artifact\nPush it instead, unless what it made is gone: %s, then %s", h.ID, get, push)
 	if err := c.confirm(a, "this gives up the state of workflow %s: the next run of workspace %s makes again what that one made", h.ID, h.Workspace); err != nil {
 		return err
 	}
