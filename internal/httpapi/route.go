@@ -341,13 +341,14 @@ func (s *server) admit(rt route) func(huma.Context, func(huma.Context)) {
 }
 
 // checkQuery refuses parameters that would not do what they seem to: of one that stands twice only the first counts, and
-// an empty one, such as an empty variable of a shell leaves, would ask for everything.
+// an empty one, such as an empty variable of a shell leaves, would ask for everything. An empty cursor is that of the first
+// page.
 func checkQuery(query url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch all := query[name]; {
 		case len(all) > 1:
 			return workflow.Refuse(workflow.ErrInvalid, "query."+text.Cut(name, 64), "the parameter %s stands %d times in the address: name it once", text.Quote(name, 64), len(all))
-		case all[0] == "":
+		case all[0] == "" && name != "cursor":
 			return workflow.Refuse(workflow.ErrInvalid, "query."+text.Cut(name, 64), "the parameter %s has no value: give it one, or leave it out", text.Quote(name, 64))
 		}
 	}
