@@ -196,7 +196,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		apply("unknown pool", source+`,"pool":"absent"`, 404, "not_found", "absent"),
 		apply("max_runtime", source+`,"max_runtime":"forever"`, 422, "invalid", "90m"),
 		apply("stale version", source+`,"version":7`, 409, "conflict", "read it again"),
-		apply("large settings", source+`,"description":"x","environment":{"A":"`+strings.Repeat("a", 210<<10)+`"}`, 413, "too_large", "the limit"),
+		apply("large settings", source+`,"description":"x","environment":{"A":"`+strings.Repeat("a", 105<<10)+`","B":"`+strings.Repeat("b", 105<<10)+`"}`, 413, "too_large", "the limit"),
 		apply("oversize", source+`,"environment":{"A":"`+strings.Repeat("a", 1<<20)+`"}`, 413, "too_large", "most"),
 		{name: "workspace: name outside the rule", method: http.MethodPut, path: "/v1/workspaces/a%20b", token: admin, body: `{"name":"a b","engine":"command","commands":{"update":"true"}` + source + `}`, status: 422, code: "invalid", says: "A-Z"},
 		{name: "workspace: another name", method: http.MethodPut, path: "/v1/workspaces/one", token: admin, body: `{"name":"two","engine":"command","commands":{"update":"true"}` + source + `}`, status: 422, code: "invalid", says: "the one in the address"},

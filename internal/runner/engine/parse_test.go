@@ -28,11 +28,11 @@ func TestCommands(t *testing.T) {
 		op   workflow.Operation
 		want []string
 	}{
-		"preview": {workflow.Deployment, workflow.Preview, []string{plan + " -lock=false -var-file=VARS", show}},
-		"update":  {workflow.Deployment, workflow.Update, []string{plan + " -var-file=VARS", show, apply, output}},
-		"refresh": {workflow.Deployment, workflow.Refresh, []string{plan + " -refresh-only -var-file=VARS", show, apply, output}},
-		"destroy": {workflow.Deployment, workflow.Destroy, []string{plan + " -destroy -var-file=VARS", show, apply, output}},
-		"scan":    {workflow.InsightsScan, "", []string{plan + " -lock=false -refresh-only -var-file=VARS", show}},
+		"preview": {workflow.Deployment, workflow.Preview, []string{plan + " -lock=false", show}},
+		"update":  {workflow.Deployment, workflow.Update, []string{plan, show, apply, output}},
+		"refresh": {workflow.Deployment, workflow.Refresh, []string{plan + " -refresh-only", show, apply, output}},
+		"destroy": {workflow.Deployment, workflow.Destroy, []string{plan + " -destroy", show, apply, output}},
+		"scan":    {workflow.InsightsScan, "", []string{plan + " -lock=false -refresh-only", show}},
 	} {
 		var got []string
 		for _, args := range engine.Args(tc.kind, tc.op) {
