@@ -195,9 +195,6 @@ func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 		claimsAsTexts(root)
 	}
 	value := p.value(root, t, "")
-	if t == types[Workspace] {
-		p.engine(root)
-	}
 	if len(p.mistakes) > before {
 		return nil, false
 	}
@@ -226,25 +223,6 @@ func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 		source.Directory = filepath.Join(dir, source.Directory)
 	}
 	return out.Elem().Interface(), true
-}
-
-// engine notes an unknown engine. The control plane knows neither the file nor the line.
-func (p *parser) engine(root *yaml.Node) {
-	var names []string
-	for _, e := range api.Engines() {
-		names = append(names, e.Name)
-	}
-	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
-		v := root.Content[i+1]
-		if root.Content[i].Value != "engine" || v.Kind != yaml.ScalarNode || v.Tag != "!!str" || slices.Contains(names, v.Value) {
-			continue
-		}
-		if near := config.Nearest(v.Value, names); near != "" {
-			p.wrong(v, "engine", "%s is unknown: did you mean %s?", clip(v.Value), near)
-		} else {
-			p.wrong(v, "engine", "%s is unknown: want %s", clip(v.Value), api.EngineNames())
-		}
-	}
 }
 
 // takeKind takes the line with the kind out of a document, and returns the type of what is left; nil: it is wrong.
@@ -317,15 +295,15 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 	}
 	switch t.Kind() { //nolint:exhaustive // the kinds that the types are made of
 	case reflect.Struct:
-		return p.mapping(n, field, func(k *yaml.Node, path string) (reflect.Type, bool) { return p.field(k, t, field, path) })
+		return p.mapping(n, field, func(k *yaml.Node, path string) (reflect.StructField, bool) { return p.field(k, t, field, path) })
 	case reflect.Map:
-		return p.mapping(n, field, func(*yaml.Node, string) (reflect.Type, bool) { return t.Elem(), true })
+		return p.mapping(n, field, func(*yaml.Node, string) (reflect.StructField, bool) { return reflect.StructField{Type: t.Elem()}, true })
 	case reflect.Slice:
 		return p.list(n, t.Elem(), field)
 	case reflect.Interface:
 		switch n.Kind { //nolint:exhaustive // a scalar is below
 		case yaml.MappingNode:
-			return p.mapping(n, field, func(*yaml.Node, string) (reflect.Type, bool) { return t, true })
+			return p.mapping(n, field, func(*yaml.Node, string) (reflect.StructField, bool) { return reflect.StructField{Type: t}, true })
 		case yaml.SequenceNode:
 			return p.list(n, t, field)
 		}
@@ -408,7 +386,7 @@ func (p *parser) list(n *yaml.Node, elem reflect.Type, field string) any {
 	return list
 }
 
-func (p *parser) mapping(n *yaml.Node, field string, typeOf func(key *yaml.Node, path string) (reflect.Type, bool)) any {
+func (p *parser) mapping(n *yaml.Node, field string, fieldOf func(key *yaml.Node, path string) (reflect.StructField, bool)) any {
 	if n.Kind != yaml.MappingNode {
 		p.wrong(n, field, "want lines of the form key: value")
 		return nil
@@ -428,36 +406,51 @@ func (p *parser) mapping(n *yaml.Node, field string, typeOf func(key *yaml.Node,
 			p.wrong(k, path, "is given twice")
 			continue
 		}
-		if t, ok := typeOf(k, path); ok {
-			out[k.Value] = p.value(v, t, path)
+		if f, ok := fieldOf(k, path); ok {
+			out[k.Value] = p.value(v, f.Type, path)
+			p.listed(v, f.Tag.Get("enum"), path)
 		}
 	}
 	return out
 }
 
-// field finds the type of a field by its name on the wire.
-func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (reflect.Type, bool) {
+// listed notes a text that is none of those which a field can have; an empty list is of a field that can have any. The
+// control plane refuses it too, but knows neither the file nor the line.
+func (p *parser) listed(n *yaml.Node, list, field string) {
+	known := strings.Split(list, ",")
+	if list == "" || n.Kind != yaml.ScalarNode || n.Tag != "!!str" || slices.Contains(known, n.Value) {
+		return
+	}
+	if near := config.Nearest(n.Value, known); near != "" {
+		p.wrong(n, field, "%s is unknown: did you mean %s?", clip(n.Value), near)
+	} else {
+		p.wrong(n, field, "%s is unknown: want %s", clip(n.Value), strings.Join(known, ", "))
+	}
+}
+
+// field finds a field by its name on the wire.
+func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (f reflect.StructField, ok bool) {
 	var names []string
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		switch {
 		case parent == "" && (name == "version" || name == "id" || name == "created_at"): // set by the control plane
 		case name == k.Value:
-			return t.Field(i).Type, true
+			return t.Field(i), true
 		default:
 			names = append(names, name)
 		}
 	}
 	if why, ok := later[path]; ok {
 		p.wrong(k, path, "%s", why)
-		return nil, false
+		return f, false
 	}
 	if near := config.Nearest(k.Value, names); near != "" {
 		p.wrong(k, path, "unknown field: did you mean %s?", near)
 	} else {
 		p.wrong(k, path, "unknown field: %s has %s", cmp.Or(parent, article(p.kind)), strings.Join(names, ", "))
 	}
-	return nil, false
+	return f, false
 }
 
 func clip(s string) string { return text.Quote(s, 60) }

@@ -106,6 +106,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"variables: {x: .inf, y: !!binary aGk=}", // 11
 		"approval: {required: yes}",              // 12
 		"engine: terrafrom",                      // 13
+		"state: {kind: bucket}",                  // 14
 	}, "\n")))
 	wrong, ok := errors.AsType[workflow.Mistakes](err)
 	if !ok || !errors.Is(err, workflow.ErrInvalid) {
@@ -130,6 +131,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
 		"w.yaml:12: approval.required: want true or false",
 		`w.yaml:13: engine: "terrafrom" is unknown: did you mean terraform?`,
+		`w.yaml:14: state.kind: "bucket" is unknown: want source, directory, s3`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("mistakes (-want +got):\n%s", diff)
