@@ -84,7 +84,12 @@ func keepErrored(ctx context.Context, h Host, spec api.Spec, failed error, from 
 		said += fmt.Sprintf("; %s could not be written, and is lost: %v", whose, errs[0])
 	}
 	h.Logf("%s", said[2:])
-	f := *asFailure(ctx, failed)
-	f.Detail = text.Middle(f.Detail, max(maxDetail-len(said), 0)) + text.Cut(said, maxDetail)
-	return &f
+	return saying(asFailure(ctx, failed), said)
+}
+
+// saying is a failure with more at the end of its sentence.
+func saying(f *Failure, more string) *Failure {
+	out := *f
+	out.Detail = text.Middle(f.Detail, max(maxDetail-len(more), 0)) + text.Cut(more, maxDetail)
+	return &out
 }

@@ -61,8 +61,8 @@ func (t *terraform) varFiles() []string {
 func (t *terraform) asked() ([]string, error) {
 	var args []string
 	for _, name := range t.varFiles() {
-		if _, err := t.readVariables(name); err != nil {
-			return nil, stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
+		if err := t.readable(name); err != nil {
+			return nil, err
 		}
 		args = append(args, "-var-file="+name)
 	}
@@ -75,22 +75,24 @@ func (t *terraform) asked() ([]string, error) {
 	return append(args, t.flags(stepPlan)...), nil
 }
 
-// readVariables reads a file of variables: the run's own, or a plain file below the root module, where links may lead.
-func (t *terraform) readVariables(name string) ([]byte, error) {
+// readable refuses a file of variables that is not the run's own, or a plain file below the root module, where links may
+// lead.
+func (t *terraform) readable(name string) error {
 	const most = 64 << 20
-	if own, ok := strings.CutPrefix(name, t.temp.path+"/"); ok {
-		return t.temp.read(own, most)
+	if strings.HasPrefix(name, t.temp.path+"/") {
+		return nil
 	}
 	info, err := t.root.root.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a plain file")
-	case info.Size() > most:
-		return nil, fmt.Errorf("it has more than %d MiB", most>>20)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a plain file")
 	}
-	return t.root.root.ReadFile(name)
+	if err == nil && info.Size() > most {
+		err = fmt.Errorf("it has more than %d MiB", most>>20)
+	}
+	if err != nil {
+		return stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
+	}
+	return nil
 }
 
 // importVersions are the first versions that know import blocks.

@@ -107,9 +107,7 @@ func (p *pulumi) cutOff(ctx context.Context, failed error) error {
 	}
 	said := fmt.Sprintf("; %s. Look whether that was done, then let dayfly run %s --op refresh correct the state", now.pending(), p.j.Spec.Workspace)
 	p.h.Logf("%s", said[2:])
-	f := *asFailure(ctx, failed)
-	f.Detail = text.Middle(f.Detail, max(maxDetail-len(said), 0)) + text.Cut(said, maxDetail)
-	return &f
+	return saying(asFailure(ctx, failed), said)
 }
 
 // output reads the outputs of the stack. Those that are secrets are read for the mask alone.

@@ -273,7 +273,7 @@ func (t *terraform) initialise(ctx context.Context) error {
 	_, err = t.runWith(ctx, stepInit, args, append(env, shared...))
 	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
 		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
-			f.Detail = text.Middle(f.Detail, maxDetail-len(hint)) + hint
+			err = saying(f, hint)
 		}
 	}
 	return err

@@ -146,30 +146,39 @@ func (t *terraform) layVariables() error {
 	if !t.code.asks {
 		return nil
 	}
+	if err := t.liftVariables(); err != nil {
+		return err
+	}
 	for n, name := range t.varFiles() {
-		raw, err := t.readVariables(name)
-		if err != nil {
+		if t.readable(name) != nil {
 			continue // the plan says so
 		}
-		ending := ""
-		if path.Ext(name) == ".json" {
-			ending = ".json"
+		from := t.root
+		if own, ok := strings.CutPrefix(name, t.temp.path+"/"); ok {
+			from, name = t.temp, own
 		}
-		if err := t.liftVariables(n); err != nil {
-			return err
+		raw, err := from.root.ReadFile(name)
+		if err == nil {
+			ending := ""
+			if path.Ext(name) == ".json" {
+				ending = ".json"
+			}
+			err = t.root.write(laid(n, ending), raw)
 		}
-		if err := t.root.write(laid(n, ending), raw); err != nil {
+		if err != nil {
 			return runnerError(fmt.Errorf("write variables: %w", err))
 		}
 	}
 	return nil
 }
 
-// liftVariables removes such a file.
-func (t *terraform) liftVariables(n int) error {
-	for _, ending := range []string{"", ".json"} {
-		if err := t.root.root.Remove(laid(n, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return runnerError(fmt.Errorf("remove variables: %w", err))
+// liftVariables removes these files.
+func (t *terraform) liftVariables() error {
+	for n := range t.varFiles() {
+		for _, ending := range []string{"", ".json"} {
+			if err := t.root.root.Remove(laid(n, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return runnerError(fmt.Errorf("remove variables: %w", err))
+			}
 		}
 	}
 	return nil
@@ -278,10 +287,9 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	if err != nil {
 		return "", false, err
 	}
-	for n := range t.varFiles() { // it is given them as they are, and would warn twice of what the code does not declare
-		if err := t.liftVariables(n); err != nil {
-			return "", false, err
-		}
+	// It is given them as they are, and would warn twice of what the code does not declare.
+	if err := t.liftVariables(); err != nil {
+		return "", false, err
 	}
 	t.locking = !t.readOnly
 	code, err := t.run(ctx, stepPlan, append(planArgs(t.bin.path, t.mode, t.planFile, !t.readOnly), asked...), 2)
