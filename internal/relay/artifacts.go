@@ -180,8 +180,9 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 
 // isOutputs says whether a key is that of the outputs that a run of an organization has left.
 func isOutputs(key, org string) bool {
-	parts := strings.SplitN(strings.TrimPrefix(key, api.ArtifactsOf(org, "")), "/", 4) // workspace, workflow, attempt, name
-	return strings.HasPrefix(key, api.ArtifactsOf(org, "")) && len(parts) == 4 && strings.HasPrefix(parts[0], "ws_") && parts[3] == api.OutputsName && path.Clean(key) == key
+	rest, ofOrg := strings.CutPrefix(key, api.ArtifactsOf(org, ""))
+	parts := strings.SplitN(rest, "/", 4) // workspace, workflow, attempt, name
+	return ofOrg && len(parts) == 4 && strings.HasPrefix(parts[0], "ws_") && parts[3] == api.OutputsName && path.Clean(key) == key
 }
 
 func ownPath(c call) string { return "/v1/jobs/" + c.job + "/" + callBytes }

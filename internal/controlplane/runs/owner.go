@@ -144,29 +144,23 @@ func (o *owners) take(w *record.Workflow, s api.StateRef) {
 	mine := record.Owner{ID: w.WorkspaceID, Name: w.Workspace}
 	if place := o.of(o.place(s)); place == nil {
 		mine.Lineage = s.Lineage
-		o.put(o.place(s), mine)
+		o.put(o.place(s), &mine)
 	} else if place.ID == mine.ID && place.Lineage != s.Lineage {
 		now := *place
 		now.Lineage = s.Lineage
-		o.put(o.place(s), now)
+		o.put(o.place(s), &now)
 	}
 	if s.Lineage != "" && o.of(o.lineage(s)) == nil {
-		o.put(o.lineage(s), record.Owner{ID: mine.ID, Name: mine.Name, Place: s.Place})
+		o.put(o.lineage(s), &record.Owner{ID: mine.ID, Name: mine.Name, Place: s.Place})
 	}
 }
 
-// put plans to write a record.
-func (o *owners) put(k store.Key, to record.Owner) {
-	o.by[k] = &to
+// put plans to write a record, or with nil to remove it.
+func (o *owners) put(k store.Key, to *record.Owner) {
+	o.by[k] = to
 	if !slices.Contains(o.changed, k) {
 		o.changed = append(o.changed, k)
 	}
-}
-
-// drop plans to remove a record.
-func (o *owners) drop(k store.Key) {
-	o.put(k, record.Owner{})
-	delete(o.by, k)
 }
 
 // write adds what was planned to the change.
@@ -262,13 +256,13 @@ func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Wor
 			switch is := o.of(k); {
 			case is != by:
 			case !isCopy:
-				o.drop(k)
+				o.put(k, nil)
 			case len(is.Copies) >= maxCopies:
 				return "", workflow.Refuse(workflow.ErrTooLarge, "is_copy", "%d workspaces change copies of that state already", maxCopies)
 			default:
 				now := *is
 				now.Copies = append(slices.Clone(is.Copies), w.WorkspaceID)
-				o.put(k, now)
+				o.put(k, &now)
 			}
 		}
 		// Who had the lineage does not keep it by the place where it is.
@@ -279,7 +273,7 @@ func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Wor
 				return "", err
 			}
 			if ok && held.ID == by.ID {
-				o.drop(k)
+				o.put(k, nil)
 			}
 		}
 	}
@@ -289,8 +283,8 @@ func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Wor
 	return from, nil
 }
 
-// mayHand refuses to decide about a state of a workspace that who is no admin of, and to take one that a run may be
-// changing.
+// mayHand refuses anybody who is not an admin of the workspace that has a state, and to take a state away while a run may
+// be changing it.
 func (o *owners) mayHand(ctx context.Context, who identity.Principal, by *record.Owner, isCopy bool) error {
 	scope, err := catalog.Chain(ctx, o.c, o.org, o.holders[by.ID].W.Project)
 	if err != nil {

@@ -50,13 +50,13 @@ func timesOf(cron, zone string) (times, error) {
 	}
 	for i, field := range fields {
 		for part := range strings.SplitSeq(field, ",") {
-			if _, step, ok := strings.Cut(part, "/"); ok && cronPart().MatchString(part) {
+			if !cronPart().MatchString(part) {
+				return times{}, invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is none of them", part)
+			}
+			if _, step, ok := strings.Cut(part, "/"); ok {
 				if n, _ := strconv.Atoi(step); n < 1 || n > longest[i] {
 					return times{}, invalid("cron", "the step of %q lies between 1 and %d in its field: a larger one would be due once, and not every %d", part, longest[i], n)
 				}
-			}
-			if !cronPart().MatchString(part) {
-				return times{}, invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is none of them", part)
 			}
 		}
 	}
