@@ -69,17 +69,23 @@ func (f fixture) add(k store.Key, by int) (lost int, err error) {
 func incrementsLoseNone(f fixture) {
 	const workers, each = 8, 25
 	k := f.key("p", "counter")
+	// The others may write so often while one waits to repeat a lost answer that its outcome stays unknown: then the
+	// increment was made, or it was not.
+	var unknown atomic.Int32
 	f.each(workers, func(f fixture, _ int) {
 		for range each {
-			if _, err := f.add(k, 1); err != nil {
+			switch _, err := f.add(k, 1); {
+			case errors.Is(err, store.ErrUnknown):
+				unknown.Add(1)
+			case err != nil:
 				f.Errorf("add: %v", err)
 				return
 			}
 		}
 	})
 	n, version, err := f.number(k)
-	if err != nil || n != workers*each || version != workers*each {
-		f.Errorf("got %d at version %d (%v), want %d at the same version", n, version, err, workers*each)
+	if sure := workers*each - int(unknown.Load()); err != nil || n < sure || n > workers*each || version != int64(n) || sure < workers*each-workers {
+		f.Errorf("got %d at version %d (%v), want %d to %d at the same version", n, version, err, sure, workers*each)
 	}
 }
 

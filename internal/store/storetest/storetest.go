@@ -267,14 +267,19 @@ func isSentinel(err error) bool {
 }
 
 // caller is a store as a correct caller uses it: what was busy is tried again, and a commit whose
-// outcome is unknown is repeated with the same id.
+// outcome is unknown is repeated with the same id. It gives up once the outcome stays unknown: a store may no longer
+// know it where the record was written many times since.
 type caller struct{ store.Store }
 
 func (c caller) again(ctx context.Context, do func() error) error {
-	const most = 10_000
+	const most, mostUnknown = 10_000, 100
+	unknown := 0
 	for try := 0; ; try++ {
 		err := do()
-		if !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || try == most {
+		if errors.Is(err, store.ErrUnknown) {
+			unknown++
+		}
+		if !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || try == most || unknown == mostUnknown {
 			return err
 		}
 		wait(ctx, try)
