@@ -172,6 +172,7 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 	var b strings.Builder
 	line := lines(&b, style, "  ", 12)
 	line("status", r.Status)
+	line("because", r.Stale)
 	for _, why := range r.Why {
 		line("because", why)
 	}
@@ -206,6 +207,9 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 		line("approve", "dayfly workflow approve "+id)
 		line("reject", "dayfly workflow reject "+id)
 	}
+	if r.Status == api.ReviewStale {
+		line("plan again", "dayfly workflow retry "+id)
+	}
 	return append([]string{"review"}, strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")...)
 }
 
@@ -237,6 +241,8 @@ func (a *app) applied(cl *client.Client, w api.Workflow) error {
 		return nil
 	case last.Review.Status == api.ReviewWaiting:
 		return &exitError{code: exitAwaiting, err: fmt.Errorf("the plan waits for an approval: dayfly workflow approve %s", w.ID)}
+	case last.Review.Status == api.ReviewStale:
+		return &exitError{code: exitFailed, err: fmt.Errorf("the plan cannot be approved: %s; plan again: dayfly workflow retry %s", last.Review.Stale, w.ID)}
 	}
 	return &exitError{code: exitFailed, err: fmt.Errorf("the plan of %s is %s", w.ID, last.Review.Status)}
 }

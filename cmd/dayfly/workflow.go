@@ -222,12 +222,12 @@ func inventory(i *api.Inventory) string {
 	return said
 }
 
-// changes counts what a workflow planned, or changed. One that has failed has counts only of what it did all the same.
+// changes counts what a workflow planned, or changed.
 func changes(w api.Workflow) string {
 	if w.Result == nil || w.Result.Changes == nil {
 		return ""
 	}
-	return w.Result.Changes.Text(workflow.ChangesState(w.Type, w.Operation))
+	return w.Result.Changes.Text(w.Did())
 }
 
 func output(o api.Output) string {

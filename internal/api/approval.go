@@ -82,6 +82,7 @@ const (
 	ReviewRejected = "rejected"
 	ReviewExpired  = "expired"   // nobody approved it in time
 	ReviewEmpty    = "unchanged" // the plan changes nothing, so there is nothing to approve
+	ReviewStale    = "stale"     // the state has moved since it was made
 	// The plan of a pull request is approved, and the approvals wait for the plan of the merged commit.
 	ReviewMerge = "awaiting_merge"
 	// The approvals of a pull request's plan were carried over to that of the merged commit.
@@ -90,7 +91,8 @@ const (
 
 // Review is what became of a plan that needs an approval.
 type Review struct {
-	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,unchanged,awaiting_merge,carried_over" doc:"Where it stands" example:"waiting"`
+	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,stale,unchanged,awaiting_merge,carried_over" doc:"Where it stands" example:"waiting"`
+	Stale          string             `json:"stale,omitempty" doc:"What has changed since, of a plan that is stale" example:"the state has moved since the plan was made: its serial was 7, and is 8"`
 	For            workflow.Operation `json:"for" doc:"Operation of the run that applies the plan" example:"update"`
 	SHA256         string             `json:"sha256" doc:"SHA-256 of the plan's bundle; an approval names it"`
 	Summary        string             `json:"summary" doc:"SHA-256 of the summary of the planned changes"`

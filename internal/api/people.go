@@ -289,6 +289,11 @@ type Workflow struct {
 	Revision        string             `json:"revision,omitempty" doc:"Changes with anything else that is said here; only in the answer about one workflow" example:"2pbm1vq6u7mzi"`
 }
 
+// Did says whether its changes were made; else they were planned, and of a run that failed some may have been made.
+func (w Workflow) Did() bool {
+	return w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation)
+}
+
 // Aftermath says what to do after a run that was cut off while it could change the state; empty after any other.
 func (w Workflow) Aftermath() string {
 	cutOff := []workflow.Reason{

@@ -8,7 +8,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // shownOpen is how many resources of a plan are shown at once; the others are folded, by module.
@@ -153,7 +152,7 @@ func splitAddress(address string) (name, rest string) {
 
 // heading says whether the changes are planned or done, and counts them.
 func (p *planTree) heading(w api.Workflow) string {
-	did, title, outputs := w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation), "Plan · ", " to change"
+	did, title, outputs := w.Did(), "Plan · ", " to change"
 	if did {
 		title, outputs = "Changes · ", " changed"
 	}

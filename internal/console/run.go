@@ -144,7 +144,11 @@ func actsOf(w api.Workflow, me string) (out []act) {
 		case workflow.ChangesState(w.Type, w.Operation):
 			does += fmt.Sprintf(" It changes what workspace %s manages.", w.Workspace)
 		}
-		out = append(out, act{"retry", "Retry", "", "", does, "reason", [2]string{"key", rand.Text()}})
+		label := "Retry"
+		if w.Review != nil && w.Review.Status == api.ReviewStale {
+			label, does = "Plan again", "This makes a new preview, on the state as it is now."
+		}
+		out = append(out, act{"retry", label, "", "", does, "reason", [2]string{"key", rand.Text()}})
 	case !w.State.Terminal() && !w.CancelRequested:
 		does := "It has not started, so it is over at once. Nothing is changed."
 		if w.State == workflow.Running {

@@ -225,6 +225,10 @@ func (s *saying) reviewed(r *api.Review, me string) {
 		s.note(nil, "The plan is rejected: a new preview makes a new one")
 	case api.ReviewExpired:
 		s.note(&r.ExpiresAt, "The plan was not approved in time, and expired")
+	case api.ReviewStale:
+		s.mark = mark{"warn", "◇", "plan is stale"}
+		s.notes = nil
+		s.note(nil, "The plan cannot be approved: %s", r.Stale)
 	}
 }
 
@@ -294,7 +298,7 @@ func inNumbers(w api.Workflow) string {
 	if w.Changes == nil || !w.State.Terminal() {
 		return ""
 	}
-	switch out := numbers(*w.Changes, workflow.ChangesState(w.Type, w.Operation)); {
+	switch out := numbers(*w.Changes, w.Did()); {
 	case len(out) > 0:
 		return strings.Join(out, ", ")
 	case w.State != workflow.Succeeded:
@@ -348,7 +352,7 @@ func told(w api.Workflow) string {
 	if w.Result == nil || w.Result.Changes == nil {
 		return "Everything that it had to do is done"
 	}
-	c, did := *w.Result.Changes, workflow.ChangesState(w.Type, w.Operation)
+	c, did := *w.Result.Changes, w.Did()
 	out, other := "It would ", count{would: "change", did: "changed"}
 	if did {
 		out = "It "

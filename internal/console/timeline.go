@@ -165,7 +165,7 @@ func (t *telling) takeSteps(w api.Workflow, end time.Time) {
 // takeReview adds the time for which a plan waits or waited for its approval.
 func (t *telling) takeReview(w api.Workflow, now time.Time) {
 	r := w.Review
-	if r == nil || w.EndedAt == nil || r.Status == api.ReviewEmpty {
+	if r == nil || w.EndedAt == nil || r.Status == api.ReviewEmpty || r.Status == api.ReviewStale && len(r.Votes) == 0 {
 		return
 	}
 	p := phase{name: "approval", open: r.Status == api.ReviewWaiting}

@@ -182,6 +182,110 @@ func TestApproval_AnUpdateIsPlannedApprovedAndApplied(t *testing.T) {
 	})
 }
 
+// onState is a result of a run that found the state at a serial.
+func onState(serial int64) func(*api.Result) {
+	return func(in *api.Result) { in.State = &api.StateFound{Backend: "local", Lineage: "l", Serial: serial} }
+}
+
+// applies starts what can be claimed, which leaves the state at a serial.
+func (w *world) applies(serial int64) {
+	w.t.Helper()
+	job, r := w.started()
+	in := api.Result{Outcome: workflow.Succeeded, Changes: &one}
+	onState(serial)(&in)
+	_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: in})
+	w.must(err)
+}
+
+func TestApproval_APlanIsStaleOnceTheStateHasMoved(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.guarded(required())
+		ada, bob := w.person("ada"), w.person("bob")
+		awaiting := func() (ids []string) {
+			list, err := w.plane.Workflows(w.ctx(), bob, controlplane.Filter{State: "awaiting_approval"})
+			w.must(err)
+			for _, one := range list.Items {
+				ids = append(ids, one.ID)
+			}
+			return ids
+		}
+		isStale := func(id, says string) {
+			t.Helper()
+			if r := w.reviewOf(id, api.ReviewStale); !strings.Contains(r.Stale, says) || w.show(id).ToApprove {
+				t.Errorf("it says %q, want %q", r.Stale, says)
+			}
+			_, err := w.plane.Approve(w.ctx(), bob, id, seen)
+			wantErr(t, err, workflow.ErrConflict)
+			if !strings.Contains(err.Error(), "plan_stale: ") || !strings.Contains(err.Error(), "dayfly workflow retry "+id) {
+				t.Errorf("approve: %v", err)
+			}
+			why, err := w.plane.Why(w.ctx(), bob, id)
+			if w.must(err); !strings.Contains(why.Summary, says) || !strings.Contains(why.Next, "dayfly workflow retry "+id) || why.Code != "" {
+				t.Errorf("why: %+v", why)
+			}
+		}
+		w.asks(ada, workflow.Update)
+		first := w.plans(one, onState(3)).ID
+		w.asks(ada, workflow.Update)
+		second := w.plans(one, onState(3)).ID
+		w.approves(bob, first)
+		if got := awaiting(); !slices.Equal(got, []string{second}) {
+			t.Errorf("awaiting: %q", got)
+		}
+		w.applies(4)
+		isStale(second, "its serial was 3, and is 4")
+		if got := awaiting(); got != nil {
+			t.Errorf("awaiting: %q", got)
+		}
+		list, err := w.plane.Workflows(w.ctx(), bob, controlplane.Filter{Workspace: "net"})
+		w.must(err)
+		for _, one := range list.Items {
+			if one.ID == second && one.Review.Status != api.ReviewStale || one.ToApprove {
+				t.Errorf("in the list: %+v", one.Review)
+			}
+		}
+
+		// One that was made beside the run which moved the state, and ended after it.
+		w.asks(ada, workflow.Update)
+		slow := w.plans(one, onState(3)).ID
+		isStale(slow, "its serial was 3, and is 4")
+		if story := w.story(slow); !strings.Contains(story, "plan_stale") {
+			t.Errorf("its timeline:\n%s", story)
+		}
+
+		// Planned again it can be approved, and a run that is approved does not start once the state has moved.
+		again, err := w.plane.Retry(w.ctx(), ada, "", second, api.WithReason{})
+		w.must(err)
+		w.plans(one, onState(4))
+		w.asks(ada, workflow.Preview)
+		beside, r := w.started()
+		w.approves(bob, again.ID)
+		next := w.reviewOf(again.ID, api.ReviewApproved).Applies
+		in := api.Result{Outcome: workflow.Succeeded}
+		onState(5)(&in)
+		_, err = w.plane.Result(w.ctx(), beside.Token, r, api.Handover{Result: in})
+		w.must(err)
+		if job, err := w.starts(); job.ID != next || err == nil {
+			t.Errorf("%s started: %v", job.ID, err)
+		}
+		if got := w.show(next); got.Reason != workflow.ReasonPlanStale || !strings.Contains(got.Detail, "its serial was 4, and is 5") {
+			t.Errorf("the run ended as %s: %s", got.Reason, got.Detail)
+		}
+	})
+}
+
+// A plan that was made to be applied without an approval is not applied either.
+func TestApproval_AStalePlanIsNotAppliedByARule(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.guarded(requiring("destroys"))
+	ada := w.person("ada")
+	w.asks(ada, workflow.Update)
+	w.reviewOf(w.plans(one, onState(7)).ID, api.ReviewApproved)
+	w.applies(8)
+	w.asks(ada, workflow.Update)
+	w.reviewOf(w.plans(one, onState(7)).ID, api.ReviewStale)
+}
+
 func TestApproval_WhatIsAskedForBecomesAPreview(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.guarded(required())

@@ -119,6 +119,8 @@ func (p Preview) planned() standing {
 		s.word = "approved"
 	case review.Status == api.ReviewRejected:
 		s.word, s.status = "rejected", StatusFailure
+	case review.Status == api.ReviewStale:
+		s.word, s.status = "stale", StatusPending
 	case review.Status == api.ReviewExpired:
 		s.word, s.status = "not approved in time", StatusPending
 	}

@@ -15,10 +15,11 @@ import (
 // its plan from the preview's end on. Each approval and the rejection write it, so that of two decisions at once one is
 // made on what the other left.
 type Review struct {
-	Status         string             `json:"status,omitempty"` // api.Review*; what has expired is still waiting here
+	Status         string             `json:"status,omitempty"` // api.Review*; what has expired or is stale is still waiting here
 	For            workflow.Operation `json:"for"`
 	Plan           api.PlanRef        `json:"plan,omitzero"`
 	Values         string             `json:"values,omitempty"` // api.PlanMade.Values; only to be compared, and shown to nobody
+	Base           *Base              `json:"base,omitempty"`   // the state that the plan was made on; nil where the runner did not say
 	Settings       string             `json:"settings"`         // digest of the workspace's settings that it was made with
 	Used           string             `json:"used,omitempty"`   // and of the inputs that its preview was given
 	Why            []string           `json:"why,omitempty"`
@@ -33,6 +34,18 @@ type Review struct {
 	Applies        string             `json:"applies,omitempty"`
 	CarriedFrom    string             `json:"carried_from,omitempty"` // the preview that had the votes first
 	CarriedTo      string             `json:"carried_to,omitempty"`   // and the one that has them now
+}
+
+// Base is the state that a plan was made on; the zero value is that there was none.
+type Base struct {
+	Lineage string `json:"lineage,omitempty"`
+	Serial  int64  `json:"serial,omitempty"`
+}
+
+// Awaited is an entry of the list of previews that wait for an approval.
+type Awaited struct {
+	ID          string `json:"id"`
+	WorkspaceID string `json:"wsid,omitempty"`
 }
 
 // CarriedKey has, as a Name, the preview of a pull request whose plan was approved last of all those with the same values
@@ -59,7 +72,7 @@ func ReviewKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sor
 // ReviewPart lists the previews of an organization that wait for an approval, by their ids.
 func ReviewPart(org string) string { return "review/" + org }
 
-// AwaitedKey is an entry of that list.
+// AwaitedKey is an entry of that list, an Awaited.
 func AwaitedKey(org, id string) store.Key { return store.Key{Part: ReviewPart(org), Sort: id} }
 
 // AppliedKey has what was applied last of a workspace.

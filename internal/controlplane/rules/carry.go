@@ -29,6 +29,8 @@ func Carry(to, from record.Review, p Present, now time.Time) (out record.Review,
 		return to, "the planned changes are not all equal"
 	case from.Settings != to.Settings || p.Settings != to.Settings:
 		return to, "the settings of the workspace were changed since"
+	case Moved(to, p.State) != "":
+		return to, Moved(to, p.State)
 	}
 	out = to
 	out.NotBySubmitter = out.NotBySubmitter || from.NotBySubmitter

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +18,8 @@ const ByRule = "rule"
 
 // Present is what is true of a plan and its workspace now.
 type Present struct {
-	Settings string // digest of the workspace's settings; empty: the workspace was deleted
+	Settings string         // digest of the workspace's settings; empty: the workspace was deleted
+	State    api.StateFound // of the workspace, as it is known
 	Wanted   Wanted
 	Editor   api.PrincipalRef // who changed the workspace's settings last
 	Pull     bool             // a pull request started the preview
@@ -84,7 +86,7 @@ func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) rec
 	switch {
 	case plan.Empty && len(p.Wanted.Why) == 0:
 		out.Status = api.ReviewEmpty
-	case len(p.Wanted.Why) == 0 && then && !out.AfterMerge && p.Settings == planned.Settings:
+	case len(p.Wanted.Why) == 0 && then && !out.AfterMerge && p.Settings == planned.Settings && Moved(out, p.State) == "":
 		out.Status, out.Votes = api.ReviewApproved, []api.Vote{{By: ByRule, At: p.Made}}
 	}
 	return out
@@ -93,6 +95,33 @@ func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) rec
 // Expired says whether nobody approved a plan in time.
 func Expired(r record.Review, now time.Time) bool {
 	return r.Status == api.ReviewWaiting && !now.Before(r.Expires)
+}
+
+// Moved says, as a clause, how the state of a workspace has moved since a plan was made on it; empty: it has not. A plan
+// that is applied after the merge only is made anew then. It is a pure function.
+func Moved(r record.Review, now api.StateFound) string {
+	switch base := r.Base; {
+	case base == nil || r.AfterMerge:
+	case base.Lineage != now.Lineage:
+		return fmt.Sprintf("the workspace has another state than when the plan was made: its lineage was %s, and is %s", cmp.Or(base.Lineage, "none"), cmp.Or(now.Lineage, "none"))
+	case base.Serial < now.Serial:
+		return fmt.Sprintf("the state has moved since the plan was made: its serial was %d, and is %d", base.Serial, now.Serial)
+	}
+	return ""
+}
+
+// Stands is where the review of a plan stands now, as people see it, and how the state has moved if it is stale. It is a
+// pure function.
+func Stands(r record.Review, state api.StateFound, now time.Time) (status, moved string) {
+	if r.Status == api.ReviewWaiting {
+		if moved = Moved(r, state); moved != "" {
+			return api.ReviewStale, moved
+		}
+	}
+	if Expired(r, now) {
+		return api.ReviewExpired, ""
+	}
+	return r.Status, ""
 }
 
 // Decision is what somebody decides about a plan.
@@ -137,6 +166,9 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 			return was, false, conflict("plan_stale: the workspace of %s was deleted", id)
 		}
 		p.update(&out)
+	}
+	if moved := Moved(out, p.State); moved != "" && !d.Reject {
+		return was, false, conflict("plan_stale: %s; plan again: dayfly workflow retry %s", moved, id)
 	}
 	if Expired(out, now) {
 		return was, false, conflict("nobody approved the plan of %s until %s; make a new preview", id, Day(out.Expires))
@@ -192,7 +224,8 @@ type Permit struct {
 	Required bool          // approvals, by now
 	Settings string        // digest of the workspace's settings; empty: the workspace was deleted
 	Review   record.Review // of the plan that the run applies
-	Policies bool          // policy groups hold for the run, by now
+	State    api.StateFound
+	Policies bool // policy groups hold for the run, by now
 	// Of a run with inputs, whether or not it changes the state:
 	Inputs  []api.WorkspaceInput
 	Fed     Fed          // what they are now
@@ -220,6 +253,9 @@ func (p Permit) refusal(w *record.Workflow) (workflow.Event, string) {
 		return workflow.OnNotApproved, fmt.Sprintf("the plan of %s is not approved for this run", w.PlanOf)
 	case p.Settings != p.Review.Settings:
 		return workflow.OnPlanStale, fmt.Sprintf("the settings of workspace %s were changed after the plan of %s was made; make a new preview", w.Workspace, w.PlanOf)
+	}
+	if moved := Moved(p.Review, p.State); moved != "" {
+		return workflow.OnPlanStale, fmt.Sprintf("%s; plan again: dayfly workflow retry %s", moved, w.PlanOf)
 	}
 	if p.Fed.Missing != "" {
 		return workflow.OnInputMissing, p.Fed.Missing

@@ -31,6 +31,10 @@ func TestDecide(t *testing.T) {
 	strict := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Wanted.Why = true, []string{"w"} })
 	unknown := present(func(p *rules.Present) { p.Wanted.NotBySubmitter, p.Authors = true, true })
 	merge := present(func(p *rules.Present) { p.Wanted.AfterMerge, p.Pull = true, true })
+	based := was(func(r *record.Review) { r.Base = &record.Base{Lineage: "l", Serial: 3} })
+	state := func(lineage string, serial int64) rules.Present {
+		return present(func(p *rules.Present) { p.State = api.StateFound{Lineage: lineage, Serial: serial} })
+	}
 	valued := func(change func(*record.Review)) record.Review {
 		return was(func(r *record.Review) { r.Values = sum; change(r) })
 	}
@@ -73,6 +77,14 @@ func TestDecide(t *testing.T) {
 		"expired":                           {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", p: usual, err: workflow.ErrConflict},
 		"rejecting what expired":            {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", reject: true, err: workflow.ErrConflict},
 		"expired by a level of now":         {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Made = now.Add(-time.Hour) }), err: workflow.ErrConflict},
+		"the same state":                    {was: based, by: "bob", p: state("l", 3), want: api.ReviewApproved},
+		"an older state was seen":           {was: based, by: "bob", p: state("l", 2), want: api.ReviewApproved},
+		"the state has moved":               {was: based, by: "bob", p: state("l", 4), err: workflow.ErrConflict},
+		"another state":                     {was: based, by: "bob", p: state("m", 3), err: workflow.ErrConflict},
+		"no state any more":                 {was: based, by: "bob", p: usual, err: workflow.ErrConflict},
+		"there was no state":                {was: was(func(r *record.Review) { r.Base = &record.Base{} }), by: "bob", p: state("l", 1), err: workflow.ErrConflict},
+		"still no state":                    {was: was(func(r *record.Review) { r.Base = &record.Base{} }), by: "bob", p: usual, want: api.ReviewApproved},
+		"rejecting what is stale":           {was: based, by: "bob", reject: true, p: state("l", 4), want: api.ReviewRejected},
 		"unchanged":                         {was: was(func(r *record.Review) { r.Status = api.ReviewEmpty }), by: "bob", p: usual, err: workflow.ErrConflict},
 		"rejected before":                   {was: was(func(r *record.Review) { r.Status = api.ReviewRejected }), by: "bob", p: usual, err: workflow.ErrConflict},
 		"approved before by another":        {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("eve") }), by: "bob", p: usual, err: workflow.ErrConflict},

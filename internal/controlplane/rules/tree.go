@@ -167,8 +167,8 @@ func SkippedOfTree(t record.RunTree, name string, f TreeFacts) string {
 }
 
 // NodeOfTree is a node whose run was looked at: known says whether it is still on record, and the review is that of a
-// preview's plan. It is a pure function.
-func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bool, r record.Review, now time.Time) record.TreeNode {
+// preview's plan, and state the workspace's. It is a pure function.
+func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bool, r record.Review, state api.StateFound, now time.Time) record.TreeNode {
 	n.State, n.Note = api.TreeRunning, ""
 	end := func(state, format string, args ...any) record.TreeNode {
 		n.State, n.Note = state, text.Middle(fmt.Sprintf(format, args...), record.MaxDetail)
@@ -187,16 +187,17 @@ func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bo
 		n.Changed = w.Changes == nil || w.Changes.Any() // a run that does not count them may have made some
 		return end(api.TreeSucceeded, "")
 	}
-	switch r.Status {
+	switch status, moved := Stands(r, state, now); status {
 	case api.ReviewApproved:
 		n.Run = r.Applies
 	case api.ReviewEmpty:
 		return end(api.TreeSucceeded, "its plan changes nothing")
 	case api.ReviewWaiting:
-		if Expired(r, now) {
-			return end(api.TreeFailed, "nobody approved its plan until %s", Day(r.Expires))
-		}
 		n.Note = api.TreeAwaits
+	case api.ReviewExpired:
+		return end(api.TreeFailed, "nobody approved its plan until %s", Day(r.Expires))
+	case api.ReviewStale:
+		return end(api.TreeFailed, "its plan is stale: %s", moved)
 	case api.ReviewRejected:
 		if t.Cancelled != nil {
 			return end(api.TreeCancelled, "its plan was withdrawn")

@@ -359,6 +359,7 @@ func TestNodeOfTree_FollowsItsRunAndTheReviewOfItsPlan(t *testing.T) {
 		"plan is empty":        {w: preview, review: record.Review{Status: api.ReviewEmpty}, want: record.TreeNode{State: api.TreeSucceeded, Note: "its plan changes nothing"}},
 		"plan waits":           {w: preview, review: record.Review{Status: api.ReviewWaiting, Expires: treeTime.Add(1)}, want: record.TreeNode{State: api.TreeRunning, Note: "its plan waits for an approval"}},
 		"plan has expired":     {w: preview, review: record.Review{Status: api.ReviewWaiting, Expires: treeTime}, want: record.TreeNode{State: api.TreeFailed, Note: "nobody approved its plan until 2026-05-04 12:00:00 UTC"}},
+		"plan is stale":        {w: preview, review: record.Review{Status: api.ReviewWaiting, Expires: treeTime.Add(1), Base: &record.Base{Serial: 1}}, want: record.TreeNode{State: api.TreeFailed, Note: "its plan is stale: the state has moved since the plan was made: its serial was 1, and is 2"}},
 		"plan is approved":     {w: preview, review: record.Review{Status: api.ReviewApproved, Applies: "wf_2"}, want: record.TreeNode{State: api.TreeRunning, Run: "wf_2"}},
 		"plan is rejected":     {w: preview, review: record.Review{Status: api.ReviewRejected, Votes: []api.Vote{{By: "bob", Reject: true, Comment: "no"}}}, want: record.TreeNode{State: api.TreeFailed, Note: "its plan was rejected by bob: no"}},
 		"plan is withdrawn":    {w: preview, cancelled: true, review: record.Review{Status: api.ReviewRejected}, want: record.TreeNode{State: api.TreeCancelled, Note: "its plan was withdrawn"}},
@@ -372,7 +373,7 @@ func TestNodeOfTree_FollowsItsRunAndTheReviewOfItsPlan(t *testing.T) {
 		if c.want.Run == "" {
 			c.want.Run = "wf_1"
 		}
-		if diff := cmp.Diff(c.want, rules.NodeOfTree(tree, n, c.w, !c.gone, c.review, treeTime)); diff != "" {
+		if diff := cmp.Diff(c.want, rules.NodeOfTree(tree, n, c.w, !c.gone, c.review, api.StateFound{Serial: 2}, treeTime)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

@@ -81,8 +81,12 @@ func permit(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.
 		out.Required, out.Settings = rules.Required(levels), ws.Settings()
 	}
 	if w.PlanOf != "" {
-		given := record.GivenKey(w.PlanOf, planAttempt(spec))
-		if err := c.Load(ctx, record.ReviewKey(w.PlanOf), given); err != nil {
+		given, state := record.GivenKey(w.PlanOf, planAttempt(spec)), record.StateKey(w.Org, w.WorkspaceID)
+		if err := c.Load(ctx, record.ReviewKey(w.PlanOf), given, state); err != nil {
+			return out, err
+		}
+		// It is not checked: the runner looks at the state itself.
+		if out.State, _, err = ledger.Get[api.StateFound](c.Read, state); err != nil {
 			return out, err
 		}
 		if out.Planned, _, err = ledger.Get[record.Given](c.Read, given); err != nil {
@@ -156,6 +160,10 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	if err != nil {
 		return err
 	}
+	if in.State != nil {
+		planned.Base = &record.Base{Lineage: in.State.Lineage, Serial: in.State.Serial}
+		now.State = rules.Remember(now.State, *in.State) // as this commit leaves it
+	}
 	review := rules.Reviewed(planned, plan, w.Then, now)
 	from, err := carried(ctx, c, w, &review, now)
 	if err != nil {
@@ -174,13 +182,15 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	if from != nil {
 		used(c, w, *from, review)
 	}
-	switch review.Status {
+	switch status, moved := rules.Stands(review, now.State, c.Now); status {
+	case api.ReviewStale:
+		c.Note(w, rules.Note{Kind: "plan_stale", Text: "its plan cannot be approved: " + moved})
 	case api.ReviewWaiting:
 		list := record.AwaitedKey(w.Org, w.ID)
 		if err := c.Load(ctx, list); err != nil {
 			return err
 		}
-		c.PutUntil(list, record.Name{ID: w.ID}, review.Expires)
+		c.PutUntil(list, record.Awaited{ID: w.ID, WorkspaceID: w.WorkspaceID}, review.Expires)
 		c.Note(w, rules.Note{Kind: "awaiting_approval", Text: "its plan waits for " + wanted(review)})
 		if len(review.Why) > 0 { // else it waits for its submitter only
 			n := record.NewsOf(api.EventApproval, w, c.Now)
@@ -226,8 +236,14 @@ func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflo
 	if err != nil {
 		return out, err
 	}
+	state := record.StateKey(w.Org, w.WorkspaceID)
+	known, _, err := ledger.Load[api.StateFound](ctx, c, state)
+	if err != nil {
+		return out, err
+	}
+	c.Check(state)
 	out = rules.Present{
-		Settings: ws.Settings(), Wanted: rules.Wants(levels, w.For, in), Editor: ws.Editor(), Pull: w.Trigger.Pull(),
+		Settings: ws.Settings(), State: known, Wanted: rules.Wants(levels, w.For, in), Editor: ws.Editor(), Pull: w.Trigger.Pull(),
 		Made: w.Ended, Kept: days.ArtifactsUntil(w),
 	}
 	if !out.Wanted.NotBySubmitter || spec.Source.Git == nil {
@@ -412,7 +428,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	if review.Status != api.ReviewWaiting {
 		c.Remove(list)
 	} else if c.Version(list) != 0 {
-		c.PutUntil(list, record.Name{ID: id}, review.Expires)
+		c.PutUntil(list, record.Awaited{ID: id, WorkspaceID: w.WorkspaceID}, review.Expires)
 	}
 	if w.Trigger.Followed() {
 		c.Tell(w.Org, record.NewsOf(record.EventMoved, w, c.Now))

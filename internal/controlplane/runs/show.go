@@ -84,23 +84,30 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 }
 
 // viewReview is a review as people see it; nil before its plan was made.
-func viewReview(r record.Review, now time.Time) *api.Review {
+func viewReview(r record.Review, state api.StateFound, now time.Time) *api.Review {
 	if r.Status == "" {
 		return nil
 	}
-	if rules.Expired(r, now) {
-		r.Status = api.ReviewExpired
-	}
+	status, moved := rules.Stands(r, state, now)
 	return &api.Review{
-		Status: r.Status, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter, AfterMerge: r.AfterMerge,
+		Status: status, Stale: moved, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter, AfterMerge: r.AfterMerge,
 		Submitters: r.Submitters, Needed: r.Needed, NeededWhy: r.NeededWhy, CarriedFrom: r.CarriedFrom, CarriedTo: r.CarriedTo, Votes: r.Votes, ExpiresAt: r.Expires, Applies: r.Applies,
 	}
 }
 
 // reviewed adds to a run what became of its plan.
-func reviewed(w *api.Workflow, r record.Review, now time.Time) {
-	w.Review = viewReview(r, now)
+func reviewed(w *api.Workflow, r record.Review, state api.StateFound, now time.Time) {
+	w.Review = viewReview(r, state, now)
 	w.ToApprove = w.State == workflow.Succeeded && w.Review != nil && w.Review.Status == api.ReviewWaiting
+}
+
+// reviewOf reads the review of a preview's plan, and the state of the workspace by which it may be stale.
+func reviewOf(ctx context.Context, c *ledger.Change, w *record.Workflow) (r record.Review, state api.StateFound, err error) {
+	review, found := record.ReviewKey(w.ID), record.StateKey(w.Org, w.WorkspaceID)
+	if err := c.Load(ctx, review, found); err != nil {
+		return r, state, err
+	}
+	return r, state, errors.Join(c.Read.Into(review, &r), c.Read.Into(found, &state))
 }
 
 // Workflow answers about one workflow, with its steps and its result.
@@ -155,11 +162,11 @@ func (p *Calls) workflow(ctx context.Context, who identity.Principal, id string)
 		return out, nil
 	}
 	if w.For != "" {
-		r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(id))
+		r, state, err := reviewOf(ctx, c, &w)
 		if err != nil {
 			return api.Workflow{}, err
 		}
-		reviewed(&out, r, c.Now)
+		reviewed(&out, r, state, c.Now)
 	}
 	if result, ok, err := ledger.Load[api.Result](ctx, c, record.ResultKey(id, w.Attempt)); err != nil {
 		return api.Workflow{}, err
@@ -231,7 +238,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		}
 		records := page.Records
 		if f.State == Awaiting {
-			if records, err = p.awaiting(ctx, records); err != nil {
+			if records, err = p.awaiting(ctx, who.Organization, records); err != nil {
 				return out, err
 			}
 		}
@@ -277,7 +284,7 @@ func (p *Calls) views(ctx context.Context, org string, wfs []picked) ([]api.Work
 			keys = append(keys, record.BeatKey(w.ID))
 		}
 		if w.For != "" && w.State == workflow.Succeeded {
-			keys = append(keys, record.ReviewKey(w.ID))
+			keys = append(keys, record.ReviewKey(w.ID), record.StateKey(org, w.WorkspaceID))
 		}
 	}
 	r, err := p.ledger.Read(ctx, keys...)
@@ -296,7 +303,11 @@ func (p *Calls) views(ctx context.Context, org string, wfs []picked) ([]api.Work
 		if err != nil {
 			return nil, err
 		}
-		reviewed(&out[i], review, p.ledger.Now())
+		state, _, err := ledger.Get[api.StateFound](r, record.StateKey(org, w.WorkspaceID))
+		if err != nil {
+			return nil, err
+		}
+		reviewed(&out[i], review, state, p.ledger.Now())
 	}
 	return out, nil
 }
@@ -374,11 +385,17 @@ func (p *Calls) sparse(ctx context.Context, org, state string) (bool, error) {
 	return listed.Whole, err
 }
 
-// awaiting leaves out the entries of plans that have expired: a store may keep them for a while.
-func (p *Calls) awaiting(ctx context.Context, entries []store.Record) ([]store.Record, error) {
-	var keys []store.Key
-	for _, r := range entries {
-		keys = append(keys, record.ReviewKey(r.Key.Sort))
+// awaiting leaves out the entries of plans that are stale, or have expired: a store may keep them for a while.
+func (p *Calls) awaiting(ctx context.Context, org string, entries []store.Record) ([]store.Record, error) {
+	keys := make([]store.Key, 0, 2*len(entries))
+	states := make(map[string]store.Key, len(entries)) // by preview
+	for _, e := range entries {
+		one, err := record.Decode[record.Awaited](e)
+		if err != nil {
+			return nil, err
+		}
+		states[e.Key.Sort] = record.StateKey(org, one.WorkspaceID)
+		keys = append(keys, record.ReviewKey(e.Key.Sort), states[e.Key.Sort])
 	}
 	read, err := p.ledger.Read(ctx, keys...)
 	if err != nil {
@@ -386,9 +403,12 @@ func (p *Calls) awaiting(ctx context.Context, entries []store.Record) ([]store.R
 	}
 	now := p.ledger.Now()
 	entries = slices.DeleteFunc(entries, func(e store.Record) bool {
-		r, _, one := ledger.Get[record.Review](read, record.ReviewKey(e.Key.Sort))
+		var r record.Review
+		var state api.StateFound
+		one := errors.Join(read.Into(record.ReviewKey(e.Key.Sort), &r), read.Into(states[e.Key.Sort], &state))
 		err = errors.Join(err, one)
-		return one != nil || r.Status != api.ReviewWaiting || rules.Expired(r, now)
+		status, _ := rules.Stands(r, state, now)
+		return one != nil || status != api.ReviewWaiting
 	})
 	return entries, err
 }

@@ -57,9 +57,10 @@ type facts struct {
 	ofPool   int
 	orgMost  int
 	beat     record.Beat
-	review   record.Review // of its plan, if it is a preview
-	engine   string        // of the workspace, if a run could not write its state
-	planPool string        // name of the pool that has the plan which it applies
+	review   record.Review  // of its plan, if it is a preview
+	state    api.StateFound // of its workspace then
+	engine   string         // of the workspace, if a run could not write its state
+	planPool string         // name of the pool that has the plan which it applies
 }
 
 // WaitsFor says what a pending workflow waits for.
@@ -140,7 +141,7 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 		f.engine = ws.W.Engine
 	}
 	if w.For != "" {
-		if f.review, _, err = ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID)); err != nil {
+		if f.review, f.state, err = reviewOf(ctx, c, w); err != nil {
 			return f, err
 		}
 	}
@@ -292,8 +293,12 @@ func explain(w *record.Workflow, f facts) api.Why {
 
 // explainReview says what became of the plan of a preview that has ended.
 func explainReview(out *api.Why, w *record.Workflow, f facts) {
-	switch r := f.review; {
-	case rules.Expired(r, f.now.Now):
+	r := f.review
+	switch status, moved := rules.Stands(r, f.state, f.now.Now); {
+	case status == api.ReviewStale:
+		out.Summary += "; its plan is stale: " + moved
+		out.Next = "plan again: dayfly workflow retry " + w.ID
+	case status == api.ReviewExpired:
 		out.Summary += "; nobody approved its plan until " + rules.Day(r.Expires)
 		out.Next = "nothing: a new preview makes a new plan"
 	case r.Status == api.ReviewWaiting:

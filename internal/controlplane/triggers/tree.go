@@ -328,7 +328,7 @@ func followRuns(ctx context.Context, c *ledger.Change, t *record.RunTree) error 
 		var keys []store.Key
 		for _, n := range t.Nodes {
 			if n.State == api.TreeRunning {
-				keys = append(keys, record.WorkflowKey(n.Run), record.ReviewKey(n.Run))
+				keys = append(keys, record.WorkflowKey(n.Run), record.ReviewKey(n.Run), record.StateKey(t.Org, n.WorkspaceID))
 			}
 		}
 		if err := c.Load(ctx, keys...); err != nil {
@@ -346,7 +346,11 @@ func followRuns(ctx context.Context, c *ledger.Change, t *record.RunTree) error 
 			if err != nil {
 				return err
 			}
-			t.Nodes[i] = rules.NodeOfTree(*t, n, w, known, review, c.Now)
+			state, _, err := ledger.Get[api.StateFound](c.Read, record.StateKey(t.Org, n.WorkspaceID))
+			if err != nil {
+				return err
+			}
+			t.Nodes[i] = rules.NodeOfTree(*t, n, w, known, review, state, c.Now)
 		}
 	}
 	return nil
