@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
 func TestOutput_YAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
@@ -99,4 +101,14 @@ func TestWorkflowList_IsNarrowedByOperationAndTime(t *testing.T) {
 		}
 	}
 	has(t, "none", w.ok("workflow", "list", "--op", "destroy"), "no such workflows")
+}
+
+func TestOutput_AValueOfSeveralLinesStandsInOne(t *testing.T) {
+	for want, value := range map[string]any{
+		`plain "text" é`: `plain "text" é`, `"-----BEGIN\nabc\n"`: "-----BEGIN\nabc\n", `"a\x1b[2Jb"`: "a\x1b[2Jb", `a[U+200B]b`: "a\u200bb", `{"k":"a\nb"}`: map[string]any{"k": "a\nb"},
+	} {
+		if got := output(api.Output{Value: value}); got != want {
+			t.Errorf("%q: got %s, want %s", value, got, want)
+		}
+	}
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -233,6 +235,9 @@ func changes(w api.Workflow) string {
 func output(o api.Output) string {
 	if o.Sensitive {
 		return "(sensitive)"
+	}
+	if s, ok := o.Value.(string); ok && strings.ContainsFunc(s, unicode.IsControl) {
+		return strconv.Quote(s) // on one line, and each of its lines can be told
 	}
 	return term.Clean(text.Value(o.Value))
 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -118,44 +117,9 @@ func brief(s string) string {
 	return clean(text.Middle(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "), 240))
 }
 
-// clean is foreign text as pages show it: what could hide, reorder or end the text around it becomes visible. That is
-// control characters, marks that change the direction of writing, and characters without a width. Tabs and ends of
-// lines stay.
-func clean(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if !strings.ContainsFunc(s, hidden) {
-		return s
-	}
-	var b strings.Builder
-	last := rune(0)
-	for _, r := range s {
-		// Joiners belong to other scripts and to emoji. Between ASCII letters they only make two names look alike.
-		joins := (r == '\u200c' || r == '\u200d') && last > 0x7f && !hidden(last)
-		switch {
-		case joins || !hidden(r):
-			b.WriteRune(r)
-		case r < 0x20:
-			b.WriteRune(0x2400 + r) // its picture
-		default:
-			fmt.Fprintf(&b, "[U+%04X]", r)
-		}
-		last = r
-	}
-	return b.String()
-}
-
-// hidden reports whether a browser shows nothing for a character, or lets it change how others are shown.
-func hidden(r rune) bool {
-	switch {
-	case r == '\t' || r == '\n':
-		return false
-	case r < 0x7f:
-		return r < 0x20
-	case r < 0xa0 || r == '\u2028' || r == '\u2029':
-		return true
-	}
-	return unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
-}
+// clean is foreign text as pages show it: what could hide, reorder or end the text around it becomes visible. Tabs and
+// ends of lines stay.
+func clean(s string) string { return text.Visible(s) }
 
 // list joins parts as a sentence does: "a, b and c".
 func list(parts []string) string {

@@ -2,8 +2,11 @@ package mask
 
 import (
 	"bytes"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 const escape = 0x1b
@@ -12,12 +15,9 @@ const escape = 0x1b
 // a newline, or a character without width. n is 0 if there is none. content is what a sequence that is a string holds.
 // The forms are those of ECMA-48; control characters within a sequence are part of it.
 func unseen(b []byte) (n int, content span) {
-	second, third := byte(0), byte(0)
+	second := byte(0)
 	if len(b) > 1 {
 		second = b[1]
-	}
-	if len(b) > 2 {
-		third = b[2]
 	}
 	switch c := b[0]; {
 	case c == escape:
@@ -34,13 +34,11 @@ func unseen(b []byte) (n int, content span) {
 			return controlString(b, 2)
 		}
 		return 2, span{}
-	case c == 0xc2 && second == 0xad: // the soft hyphen
-		return 2, span{}
-	case c == 0xe2 && second == 0x80 && (0x8b <= third && third <= 0x8f || 0xa8 <= third && third <= 0xae),
-		c == 0xe2 && second == 0x81 && 0xa0 <= third && third <= 0xaf, // joiners, and what sets the direction
-		c == 0xef && second == 0xbb && third == 0xbf,                  // the byte order mark
-		c == 0xef && second == 0xb8 && 0x80 <= third && third <= 0x8f: // variants of the character before it
-		return 3, span{}
+	case c >= utf8.RuneSelf:
+		// Also the ends of lines that are not ASCII.
+		if r, n := utf8.DecodeRune(b); text.Invisible(r) || unicode.Is(unicode.Variation_Selector, r) || r == 0x2028 || r == 0x2029 {
+			return n, span{}
+		}
 	}
 	return 0, span{}
 }

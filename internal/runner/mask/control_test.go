@@ -19,7 +19,8 @@ func between() map[string]string {
 		"tput sgr0": "\x1b(B\x1b[m", "save": "\x1b7", "title": "\x1b]0;a title\a", "title with ST": "\x1b]2;a title\x1b\\",
 		"link": "\x1b]8;;https://example.com/a%20b\x1b\\", "DCS": "\x1bPq#0\x1b\\", "CSI of C1": "\u009b1m", "OSC of C1": "\u009d0;t\u009c", "NEL": "\u0085",
 		"nulls within": "\x1b\x00[\x001\x00m", "escape alone twice": "\x1b\x1b[m", "DEL": "\x7f", "soft hyphen": "\u00ad", "zero width": "\u200b",
-		"joiner": "\u2060", "mark": "\ufeff", "direction": "\u202e", "variant": "\ufe0f", "many": strings.Repeat("\x1b[1m", 30),
+		"joiner": "\u2060", "mark": "\ufeff", "direction": "\u202e", "variant": "\ufe0f", "grapheme joiner": "\u034f",
+		"Arabic mark": "\u061c", "Hangul filler": "\u115f", "another filler": "\u3164", "tag": "\U000e0061", "Mongolian variant": "\u180b", "plane 14 variant": "\U000e0100", "many": strings.Repeat("\x1b[1m", 30),
 	}
 	for c := range 0x20 {
 		if c != '\n' && c != 0x1b {

@@ -17,7 +17,7 @@ var special = func() (t [256]bool) {
 	for c := range 0x20 {
 		t[c] = c != '\n'
 	}
-	for _, c := range []byte("\\%&\x7f\xc2\xe2\xef") {
+	for _, c := range []byte("\\%&\x7f\xc2\xcd\xd8\xdb\xdc\xe0\xe1\xe2\xe3\xef\xf0\xf3") {
 		t[c] = true
 	}
 	return t

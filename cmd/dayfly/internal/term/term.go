@@ -107,31 +107,46 @@ func (s Style) Step(status workflow.StepStatus) string {
 	return "?"
 }
 
-// Clean removes from a text what would control a terminal: escape sequences and control characters
-// other than tabs.
+// Clean makes one line of a text, without what would control a terminal: escape sequences and control characters other
+// than tabs. The ends of lines become spaces, and what nobody would see is made visible.
 func Clean(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
 	if !strings.ContainsFunc(s, control) {
-		return s
+		return text.Visible(s)
 	}
 	var b strings.Builder
-	rest := s
+	rest := strings.ToValidUTF8(strings.TrimRightFunc(s, endsLine), "\uFFFD")
 	for rest != "" {
 		if rest[0] == 0x1b {
 			rest = rest[text.EscapeSequence(rest):]
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(rest)
-		if !control(r) {
+		switch {
+		case endsLine(r):
+			b.WriteByte(' ')
+			n = len(rest) - len(strings.TrimLeftFunc(rest, endsLine))
+		case !control(r):
 			b.WriteString(rest[:n])
 		}
 		rest = rest[n:]
 	}
-	return b.String()
+	return text.Visible(b.String())
 }
 
-// Coloured is Clean, but keeps colours and the like where they can be shown. What begins in the text ends with it.
+// Coloured is Clean, but keeps colours and the like where they can be shown. What begins in the text ends with it. Of a
+// line that returns to its beginning it has the last text, as a terminal has.
 func (s Style) Coloured(line string) string {
+	for {
+		i := strings.LastIndexByte(line, '\r')
+		if i < 0 {
+			break
+		}
+		if last := line[i+1:]; Clean(last) != "" {
+			line = last
+			break
+		}
+		line = line[:i]
+	}
 	if !s.Color || !strings.Contains(line, "\x1b[") {
 		return Clean(line)
 	}
@@ -157,8 +172,12 @@ var rendition = sync.OnceValue(func() *regexp.Regexp {
 })
 
 func control(r rune) bool {
-	return r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 ||
-		r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 // would change the direction of what follows
+	return r < 0x20 && r != '\t' || r >= 0x7f && r < 0xa0 || endsLine(r)
+}
+
+// endsLine reports whether a character ends a line somewhere.
+func endsLine(r rune) bool {
+	return r >= '\n' && r <= '\r' || r == 0x85 || r == 0x2028 || r == 0x2029
 }
 
 // Width returns the number of columns of a text: its characters, escape sequences not counted.

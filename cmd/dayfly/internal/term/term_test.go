@@ -21,11 +21,14 @@ func TestClean_NothingThatDrivesATerminalIsLeft(t *testing.T) {
 		"\x1b]0;title\x07after":                    "after",
 		"\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\": "link",
 		"\x1bPdevice\x1b\\x":                       "x",
-		"over\rwrite\b\x00":                        "overwrite",
+		"over\rwrite\b\x00\r\n":                    "over write",
+		"two\r\n\nlines":                           "two lines",
+		"pay\u034f\u061c\u115f\u3164\U000e0061pal": "pay[U+034F][U+061C][U+115F][U+3164][U+E0061]pal",
+		"\u200d👩\u200d🚀 می\u200cخواهم":             "[U+200D]👩\u200d🚀 می\u200cخواهم",
 		"\x1b(B\x1b[mtput":                         "tput",
 		"\x1b[2J\x1b":                              "",
 		"\x1b[12":                                  "",
-		"a\u202eb\u0085c":                          "abc",
+		"a\u202eb\u0085c":                          "a[U+202E]b c",
 	} {
 		if got := term.Clean(in); got != want {
 			t.Errorf("Clean(%q): got %q, want %q", in, got, want)
@@ -136,7 +139,8 @@ func TestColoured_KeepsColoursAndNothingElse(t *testing.T) {
 		"\x1b]0;title\x07x":                     "x",
 		"\x1b[31;1Hx\x1b[?25lx":                 "xx",
 		"\x1b[31":                               "",
-		"\u202e\x1b[31mx\x1b]8;;http://x\x1b\\": "\x1b[31mx\x1b[0m",
+		"\u202e\x1b[31mx\x1b]8;;http://x\x1b\\": "[U+202E]\x1b[31mx\x1b[0m",
+		"10%\r\x1b[32m20%\x1b[K\r":              "\x1b[32m20%\x1b[0m",
 	} {
 		if got := color.Coloured(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
