@@ -10,18 +10,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// shownOpen is how many resources of a plan are shown at once; the others are folded, by module.
+// shownOpen is how many resources of a plan are shown at once; the others are folded, by module. What is destroyed or
+// replaced is never folded, however much it is.
 const shownOpen = 60
 
-// planTree is a plan as a page shows it: by module, modules with something that is destroyed or replaced first.
+// planTree is a plan as a page shows it: what is destroyed or replaced anywhere, and then the rest by module.
 type planTree struct {
 	changes   api.Changes
+	first     []planned // what is destroyed or replaced, by its whole address
 	modules   []module
 	of        string // the run that has all of it
 	truncated bool
 }
 
-// module is what changes in one module, what is destroyed and replaced first.
+// module is what else changes in one module.
 type module struct {
 	name      string // empty for the root
 	resources []planned
@@ -31,7 +33,7 @@ type module struct {
 // planned is one line of a plan.
 type planned struct {
 	mark  mark
-	name  string // within the module
+	name  string // within the module, if it stands under one
 	about string // why it is replaced, what else changes, where it comes from
 }
 
@@ -68,6 +70,10 @@ func treeOf(id string, c api.Changes, truncated bool) *planTree {
 	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
 	places := map[string]int{}
 	for _, r := range resources {
+		if r.Action == "delete" || r.Action == "replace" {
+			out.first = append(out.first, plannedOf(r, r.Address))
+			continue
+		}
 		name, rest := splitAddress(r.Address)
 		i, known := places[name]
 		if !known {
@@ -83,7 +89,7 @@ func treeOf(id string, c api.Changes, truncated bool) *planTree {
 		}
 		out.modules = append(out.modules, outputs)
 	}
-	left := shownOpen
+	left := max(0, shownOpen-len(out.first))
 	for i := range out.modules {
 		m := &out.modules[i]
 		m.shown = min(left, len(m.resources))
@@ -149,6 +155,9 @@ func splitAddress(address string) (name, rest string) {
 	}
 	return strings.TrimSuffix(address[:at], "."), address[at:]
 }
+
+// empty says whether there is nothing to list.
+func (p *planTree) empty() bool { return p == nil || len(p.first)+len(p.modules) == 0 }
 
 // heading says whether the changes are planned or done, and counts them.
 func (p *planTree) heading(w api.Workflow) string {

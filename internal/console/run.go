@@ -75,7 +75,7 @@ func (c *Console) readRun(r *http.Request, v *view) (d runData, err error) {
 	}
 	d = runDataOf(why, v)
 	// What a run applies is known before it has done it.
-	if d.w.Applies != "" && (d.plan == nil || len(d.plan.modules) == 0) {
+	if d.w.Applies != "" && d.plan.empty() {
 		switch plan, err := c.plane.Plan(ctx, v.who, id); {
 		case err == nil:
 			d.plan = treeOf(plan.Workflow, plan.Changes, plan.Truncated)

@@ -203,6 +203,38 @@ func TestRun_OneThatStartsOrWasCancelledBeforeSaysSo(t *testing.T) {
 	shows(t, s.get(to), "⊘ Cancelled by admin: wrong branch.", "!Cancel c", "Retry")
 }
 
+func TestRun_DestroysOfAllModulesStandFirstAndOpen(t *testing.T) {
+	s := newSite(t)
+	s.guarded("net", api.Approval{Required: true})
+	w := s.submit("net", workflow.Update)
+	c := api.Changes{Add: 286, Destroy: 20, Replace: 6, Resources: []api.ResourceChange{{Address: "aws_eip.a", Action: "update"}}}
+	var want []string
+	for i := range 300 {
+		r := api.ResourceChange{Address: fmt.Sprintf("module.m%d.aws_subnet.s[%d]", i%12, i), Action: "create"}
+		switch {
+		case i%20 == 7 && i < 280:
+			r.Action = "delete"
+		case i%50 == 9:
+			r.Action = "replace"
+		}
+		if r.Action != "create" {
+			want = append(want, r.Address)
+		}
+		c.Resources = append(c.Resources, r)
+	}
+	s.preview(c)
+	_, plan, _ := strings.Cut(s.get("/runs/"+w.ID), `data-part="plan"`)
+	open, folded, _ := strings.Cut(plan, "<details")
+	for _, address := range want {
+		if !strings.Contains(open, ">"+address+"<") {
+			t.Errorf("%s does not stand before what may be folded", address)
+		}
+	}
+	if len(want) != 20 || strings.Contains(open, "aws_eip.a<") || !strings.Contains(folded, "aws_eip.a<") || strings.Contains(folded, "destroy") || strings.Contains(folded, "replace") {
+		t.Errorf("of %d that are destroyed or replaced, some are folded too, or others stand with them: %s", len(want), plan)
+	}
+}
+
 func TestRun_AViewerSeesTheCommandInsteadOfAButton(t *testing.T) {
 	s := newSite(t)
 	s.workspace("net")

@@ -75,8 +75,14 @@ func TestPlan_OfManyResourcesIsReadInOneLook(t *testing.T) {
 		t.Errorf("the page took %s", took)
 	}
 	b.waits(`/2 .*destroy.*10 .*replace.*990 .*add/.test(document.body.innerText)`)
-	eval[int](b, `[...document.querySelectorAll("details")].filter(e => e.open = true).length`)
 	text := b.text()
+	for i := range 1000 {
+		if (i%500 == 1 || i%100 == 2) && !strings.Contains(text, fmt.Sprintf("aws_instance.web[%d]", i)) {
+			t.Errorf("resource %d, which is destroyed, is folded", i)
+		}
+	}
+	eval[int](b, `[...document.querySelectorAll("details")].filter(e => e.open = true).length`)
+	text = b.text()
 	for i := range 1000 {
 		if !strings.Contains(text, fmt.Sprintf("aws_instance.web[%d]", i)) {
 			t.Fatalf("the plan does not show resource %d", i)
