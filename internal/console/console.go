@@ -168,8 +168,8 @@ func (c *Console) recovered(w http.ResponseWriter, r *http.Request) {
 // page reads what an address shows and returns how it is shown.
 type page func(r *http.Request, v *view) (templ.Component, error)
 
-// action does what a form asks for, and returns the address to go on to.
-type action func(r *http.Request, v *view) (to string, err error)
+// action does what a form asks for, and returns the path to go on to and which of the notices to show there, if any.
+type action func(r *http.Request, v *view) (to, notice string, err error)
 
 // get serves a page at a pattern.
 func (c *Console) get(pattern string, p page) {
@@ -178,7 +178,7 @@ func (c *Console) get(pattern string, p page) {
 		if !ok {
 			return
 		}
-		v.notice = notices[r.URL.Query().Get("done")]
+		v.notice = c.noticed(w, r)
 		c.show(w, r, v, p, http.StatusOK)
 	})
 }
@@ -195,9 +195,9 @@ func (c *Console) post(pattern string, do action, from page) {
 			c.fail(w, r, v, workflow.Refuse(workflow.ErrInvalid, "", "the form cannot be read, or is longer than %d bytes", mostForm))
 			return
 		}
-		to, err := do(r, v)
+		to, notice, err := do(r, v)
 		if err == nil {
-			http.Redirect(w, r, string(v.to(to)), http.StatusSeeOther)
+			c.goOn(w, r, to, notice)
 			return
 		}
 		p := api.ProblemFor(err)
@@ -257,7 +257,7 @@ func sayWait(w http.ResponseWriter, err error) {
 	}
 }
 
-// notices are the sentences of what actions did, by the word in the address that they go on to.
+// notices are the sentences of what actions did, by the word in the cookie of whoever acted.
 var notices = map[string]string{
 	"signed-out": "You are signed out.",
 	"approved":   "Your approval is recorded.",

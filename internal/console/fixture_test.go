@@ -30,6 +30,7 @@ type site struct {
 	pool    controlplane.Principal
 	token   string       // of the administrator
 	cookie  *http.Cookie // of the person; nil: nobody is signed in
+	notice  *http.Cookie // that the browser has until a page takes it; nil: none
 	reads   *atomic.Int64
 }
 
@@ -118,8 +119,10 @@ func (s *site) do(method, path string, form url.Values, change ...func(*http.Req
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	req.Header.Set("Origin", s.server.URL)
-	if s.cookie != nil {
-		req.AddCookie(s.cookie)
+	for _, k := range []*http.Cookie{s.cookie, s.notice} {
+		if k != nil {
+			req.AddCookie(k)
+		}
 	}
 	for _, c := range change {
 		c(req)
@@ -128,6 +131,11 @@ func (s *site) do(method, path string, form url.Values, change ...func(*http.Req
 	res, err := client.Do(req)
 	s.must(err)
 	defer res.Body.Close()
+	if k := cookieOf(res, "dayfly-notice"); k != nil {
+		if s.notice = k; k.MaxAge < 0 {
+			s.notice = nil
+		}
+	}
 	page, err := io.ReadAll(res.Body)
 	s.must(err)
 	return res, string(page)

@@ -161,23 +161,23 @@ func actsOf(w api.Workflow, me string) (out []act) {
 
 // decide approves or rejects the plan that the form's page showed.
 func decide(do func(context.Context, controlplane.Principal, string, api.Decision) (api.Workflow, error), done string) action {
-	return func(r *http.Request, v *view) (string, error) {
+	return func(r *http.Request, v *view) (to, notice string, err error) {
 		id := r.PathValue("id")
-		_, err := do(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
-		return runPath(id) + "?done=" + done, err
+		_, err = do(r.Context(), v.who, id, api.Decision{SHA256: r.PostForm.Get("sha256"), Comment: r.PostForm.Get("comment")})
+		return runPath(id), done, err
 	}
 }
 
-func (c *Console) cancel(r *http.Request, v *view) (string, error) {
+func (c *Console) cancel(r *http.Request, v *view) (to, notice string, err error) {
 	id := r.PathValue("id")
-	_, err := c.plane.Cancel(r.Context(), v.who, id, api.WithReason{Reason: r.PostForm.Get("reason")})
-	return runPath(id) + "?done=cancelled", err
+	_, err = c.plane.Cancel(r.Context(), v.who, id, api.WithReason{Reason: r.PostForm.Get("reason")})
+	return runPath(id), "cancelled", err
 }
 
 // retry goes on to the new run. The key of the form makes a second click answer with the same one.
-func (c *Console) retry(r *http.Request, v *view) (string, error) {
+func (c *Console) retry(r *http.Request, v *view) (to, notice string, err error) {
 	w, err := c.plane.Retry(r.Context(), v.who, r.PostForm.Get("key"), r.PathValue("id"), api.WithReason{Reason: r.PostForm.Get("reason")})
-	return runPath(w.ID) + "?done=retried", err
+	return runPath(w.ID), "retried", err
 }
 
 // fact is a line beside the page.

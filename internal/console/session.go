@@ -174,13 +174,38 @@ func (c *Console) end(ctx context.Context, value string) error {
 
 // signOut ends the session of the browser.
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
-	v := c.blank(r)
 	if err := c.end(r.Context(), c.value(r, sessionCookie)); err != nil {
-		c.fail(w, r, v, err)
+		c.fail(w, r, c.blank(r), err)
 		return
 	}
 	http.SetCookie(w, c.cookie(r, sessionCookie, ""))
-	http.Redirect(w, r, string(v.to("/signin?done=signed-out")), http.StatusSeeOther)
+	c.goOn(w, r, "/signin", "signed-out")
+}
+
+const (
+	noticeCookie = "dayfly-notice"
+	noticeLife   = time.Minute // in which the browser comes for it
+)
+
+// goOn sends the browser that acted on to a path, with a notice for that path alone: another tab of the same person
+// must not take it, and no link can bring one.
+func (c *Console) goOn(w http.ResponseWriter, r *http.Request, to, notice string) {
+	if notice != "" {
+		k := c.cookie(r, noticeCookie, notice+":"+to) //nolint:gosec // as all cookies here: see cookie
+		k.MaxAge, k.SameSite = int(noticeLife.Seconds()), http.SameSiteStrictMode
+		http.SetCookie(w, k)
+	}
+	http.Redirect(w, r, string(c.blank(r).to(to)), http.StatusSeeOther) //nolint:gosec // it begins with the path of one of our pages
+}
+
+// noticed takes the notice that was left for a page, if one was. A page that looks for news does not take it.
+func (c *Console) noticed(w http.ResponseWriter, r *http.Request) string {
+	word, to, _ := strings.Cut(c.value(r, noticeCookie), ":")
+	if to != r.URL.EscapedPath() || r.Method != http.MethodGet || r.Header.Get(HeaderLive) != "" {
+		return ""
+	}
+	http.SetCookie(w, c.cookie(r, noticeCookie, ""))
+	return notices[word]
 }
 
 // recent remembers for seconds whom a session speaks for, so that many pages that look for news cost few reads.

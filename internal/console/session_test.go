@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/issuer/provider"
 )
 
@@ -128,7 +129,7 @@ func TestSignOut_EndsTheSessionAtOnce(t *testing.T) {
 	s := newSite(t)
 	s.get("/")
 	to, status, _ := s.post("/signout", nil)
-	if status != http.StatusSeeOther || to != "/signin?done=signed-out" {
+	if status != http.StatusSeeOther || to != "/signin" {
 		t.Fatalf("got %d to %s", status, to)
 	}
 	if got, _ := s.status("/", live); got != http.StatusUnauthorized {
@@ -219,6 +220,35 @@ func TestCookie_IsForThisHostAndNoScript(t *testing.T) {
 			t.Errorf("%s: HSTS is %t", name, got)
 		}
 	}
+}
+
+// A notice is for whoever acted, on the page that the action leads to, once.
+func TestNotice_IsShownOnceToWhoActed(t *testing.T) {
+	s := newSite(t, func(_ *controlplane.Config, pages *console.Config) { pages.Base = "/api" })
+	s.guarded("net", api.Approval{Required: true})
+	w := s.submit("net", workflow.Update)
+	s.preview(api.Changes{Add: 1})
+	const said = "Your approval is recorded."
+	path := "/runs/" + w.ID
+	res, page := s.do(http.MethodPost, path+"/approve", url.Values{"sha256": {planSum}})
+	if k := s.notice; res.Header.Get("Location") != "/api"+path || k == nil || !k.HttpOnly || k.SameSite != http.SameSiteStrictMode || k.Path != "/api/" || k.MaxAge < 1 || k.MaxAge > 60 {
+		t.Fatalf("%s goes on to %s with %v: %s", res.Status, res.Header.Get("Location"), k, page)
+	}
+	left := s.notice
+	s.notice = nil
+	for _, link := range []string{path + "?done=approved", "/signin?done=approved", "/?notice=approved"} {
+		shows(t, s.get(link), "!"+said)
+	}
+	s.notice = left
+	shows(t, s.get("/runs"), "!"+said) // another tab
+	if _, page := s.do(http.MethodGet, path, nil, live); strings.Contains(page, said) {
+		t.Error("a page that looks for news takes the notice")
+	}
+	s.do(http.MethodHead, path, nil)
+	shows(t, s.get(path), said)
+	shows(t, s.get(path), "!"+said)
+	s.notice = &http.Cookie{Name: left.Name, Value: "hacked:" + path}
+	shows(t, s.get(path), "!hacked")
 }
 
 func TestGuard_RefusesOtherSitesAndNames(t *testing.T) {

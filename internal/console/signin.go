@@ -46,7 +46,7 @@ func (c *Console) signInRoutes() {
 // askIn shows how to sign in, and why the last try was refused.
 func (c *Console) askIn(w http.ResponseWriter, r *http.Request, refused error) {
 	v := c.blank(r)
-	v.title, v.notice = "Sign in", notices[r.URL.Query().Get("done")]
+	v.title, v.notice = "Sign in", c.noticed(w, r)
 	in, status := signInForm{next: ownPath(r.FormValue("next"))}, http.StatusOK
 	if refused != nil {
 		p := api.ProblemFor(refused)

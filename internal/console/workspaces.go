@@ -163,7 +163,7 @@ func (f runForm) chosen() string {
 }
 
 // newRun submits a run of a workspace.
-func newRun(r *http.Request, v *view) (string, error) {
+func newRun(r *http.Request, v *view) (to, notice string, err error) {
 	f, in := r.PostForm, api.Submit{
 		Workspace: r.PathValue("name"), Type: workflow.Deployment, Operation: workflow.Operation(r.PostForm.Get("operation")),
 		Message: strings.TrimSpace(r.PostForm.Get("message")), MaxRuntime: strings.TrimSpace(r.PostForm.Get("max_runtime")), LockID: r.PostForm.Get("lock_id"),
@@ -171,7 +171,7 @@ func newRun(r *http.Request, v *view) (string, error) {
 	}
 	op := f.Get("operation")
 	if (dangerous(op) || op == string(workflow.StateUnlock)) && f.Get("confirm") == "" {
-		return "", workflow.Refuse(workflow.ErrInvalid, "confirm", "tick the box that confirms %s: it changes the real thing, or its state", strings.ReplaceAll(op, "_", " "))
+		return "", "", workflow.Refuse(workflow.ErrInvalid, "confirm", "tick the box that confirms %s: it changes the real thing, or its state", strings.ReplaceAll(op, "_", " "))
 	}
 	if op == "scan" {
 		in.Type, in.Operation = workflow.InsightsScan, ""
@@ -179,22 +179,19 @@ func newRun(r *http.Request, v *view) (string, error) {
 	if p := strings.TrimSpace(f.Get("priority")); p != "" {
 		n, err := strconv.Atoi(p)
 		if err != nil {
-			return "", workflow.Refuse(workflow.ErrInvalid, "priority", "a priority is a number from -100 to 100")
+			return "", "", workflow.Refuse(workflow.ErrInvalid, "priority", "a priority is a number from -100 to 100")
 		}
 		in.Priority = &n
 	}
 	w, err := v.plane.Submit(r.Context(), v.who, f.Get("key"), in)
-	if err != nil {
-		return "", err
-	}
-	return runPath(w.ID), nil
+	return runPath(w.ID), "", err
 }
 
 // unlock frees a workspace whose holder has ended and is not proven over.
-func unlock(r *http.Request, v *view) (string, error) {
+func unlock(r *http.Request, v *view) (to, notice string, err error) {
 	name := r.PathValue("name")
-	_, err := v.plane.Unlock(r.Context(), v.who, name, api.Unlock{Workflow: r.PostForm.Get("workflow")})
-	return workspacePath(name) + "?done=unlocked", err
+	_, err = v.plane.Unlock(r.Context(), v.who, name, api.Unlock{Workflow: r.PostForm.Get("workflow")})
+	return workspacePath(name), "unlocked", err
 }
 
 // settingsOf lists the settings of a workspace by their places in the workspace file. It is a pure function.

@@ -65,10 +65,16 @@ func TestApprove_ThePlanIsReadAndApplied(t *testing.T) {
 		}
 	}
 	b.acts("Approve", "checked with the network team")
+	b.sees("Your approval is recorded.")
+	b.at("/runs/" + id)
 	b.sees("approved")
 	r := s.review(id)
 	if r.Status != api.ReviewApproved || r.Applies == "" || len(r.Votes) != 1 || r.Votes[0].Comment != "checked with the network team" {
 		t.Errorf("the review is %+v", r)
+	}
+	b.goes("/runs/" + id)
+	if strings.Contains(b.text(), "is recorded") {
+		t.Error("the notice is shown again")
 	}
 	b.clicks("main a[href$=" + strconv.Quote(r.Applies) + "]")
 	b.at("/runs/" + r.Applies)
@@ -224,7 +230,7 @@ func TestUnlock_IsAskedForOnThePageOfTheWorkspace(t *testing.T) {
 	b.opens("Release the lock")
 	b.clicks("details[open]:has(form) label")
 	b.clicks("details[open]:has(form) button")
-	b.waits(`location.search.includes("done=") || location.pathname.startsWith("/runs/")`)
+	b.waits(`location.pathname.startsWith("/runs/")`)
 	if job := s.claim(); job.Operation != workflow.StateUnlock {
 		t.Errorf("the next run is %s", job.Operation)
 	}

@@ -115,7 +115,7 @@ func TestScriptsOff_PeopleSignInLookSearchAndCancel(t *testing.T) {
 	b.clicks("main a", "Stop")
 	b.waits(`location.search.includes("still") && document.readyState === "complete"`)
 	b.acts("Cancel", "seen enough")
-	b.waits(`location.search.includes("done=")`)
+	b.at("/runs/" + id)
 	w, err := s.people.Workflow(t.Context(), id)
 	if s.must(err); !w.CancelRequested {
 		t.Errorf("the run is %s", w.State)
