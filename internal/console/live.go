@@ -98,9 +98,9 @@ func (c *Console) whatIsNew(r *http.Request, v *view) (templ.Component, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts = runParts(v, d)
+		v.title, parts = d.title(), runParts(v, d)
 	}
-	return liveAnswer(n, parts), nil
+	return liveAnswer(v, n, parts), nil
 }
 
 // news is what a look found, the same for all who may see the run.

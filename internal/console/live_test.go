@@ -45,7 +45,7 @@ func TestLive_SendsWhatIsNewAndThenWaits(t *testing.T) {
 	hasNot(t, got, ">one</span>", "data-part")
 	s.end(job, run, api.Result{Outcome: workflow.Succeeded, LogEnd: 2})
 	page, _, seen, again = s.live(w.ID, "attempt=1&from=2&seen="+seen)
-	has(t, page, "succeeded", `data-part="head"`)
+	has(t, page, "succeeded", `data-part="head"`, "<title>update of net · succeeded · dayfly</title>")
 	has(t, page, "data-done")
 	if again != "" {
 		t.Errorf("a run that is over wants another request after %q ms", again)

@@ -62,8 +62,13 @@ func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 	if r.Method == http.MethodGet && r.URL.RawQuery == "" && d.log.live.again != "" {
 		v.every = withoutScript
 	}
-	v.title, v.tab = fmt.Sprintf("%s of %s · %s", doing(d.w), d.w.Workspace, d.say.mark.word), "runs"
+	v.title, v.tab = d.title(), "runs"
 	return runPage(v, d), nil
+}
+
+// title says what the run does, and its state.
+func (d runData) title() string {
+	return fmt.Sprintf("%s of %s · %s", doing(d.w), d.w.Workspace, d.say.mark.word)
 }
 
 // readRun reads all of a run but its log.

@@ -163,7 +163,7 @@ func TestUnlock_FreesAWorkspaceWhoseHolderIsLost(t *testing.T) {
 	if to != "/workspaces/net" {
 		t.Fatalf("went on to %q", to)
 	}
-	s.shows(to, []string{"The workspace is unlocked", "Free: nothing changes its state"}, nil)
+	s.shows(to, []string{"The workspace is unlocked", "Free: nothing changes its state", `<div data-part="locks"></div>`}, nil)
 	events, err := s.plane.Audit(t.Context(), s.admin, api.AuditFilter{Action: "workspace.unlock", Outcome: "done"})
 	s.must(err)
 	if len(events.Items) != 1 || events.Items[0].Actor != "admin" || !strings.Contains(events.Items[0].Detail, w.ID) {

@@ -171,15 +171,30 @@ func TestCancel_InEachWindow(t *testing.T) {
 		s.plays("late")
 		id := s.submit("late", workflow.Preview)
 		b.goes("/runs/" + id)
+		other := b.beside()
+		other.goes("/runs/" + id)
 		b.opens("Cancel")
 		b.fills(`details[open]:has(form) :is(textarea, input:not([type=hidden]))`, "perhaps")
-		s.act().ends(api.Result{Outcome: workflow.Succeeded})
-		b.sees("succeeded")
-		if eval[bool](b, `Boolean(`+find("details[open]:has(form) button", "")+`)`) {
-			b.expects("409")
-			b.clicks("details[open]:has(form) button")
-			b.waits(`document.querySelector("[role=alert]")`)
+		a := s.act()
+		a.did("plan", 0, workflow.StepRunning, "", "one line")
+		for _, tab := range []*tab{b, other} {
+			tab.waits(`document.title.includes("running")`)
+			tab.sees("one line")
 		}
+		other.clicks("#log summary") // which gives it the focus
+		eval[bool](other, `(window.marked = document.querySelector("[data-part=timeline] h2"), getSelection().selectAllChildren(marked), true)`)
+		a.did("plan", 0, workflow.StepSucceeded, "")
+		a.ends(api.Result{Outcome: workflow.Succeeded})
+		for _, tab := range []*tab{b, other} {
+			tab.sees("✓ Succeeded")
+			tab.waits(`document.title.includes("succeeded")`)
+		}
+		b.waits(`document.querySelector("#to-cancel").value === "perhaps"`) // it has the focus
+		b.clicks("h1")
+		b.waits(find("summary", "Retry") + " && !document.querySelector('.act[open], #to-cancel')")
+		other.waits(find("#log summary", "✓") + " && marked.isConnected")
+		eval[bool](other, `(getSelection().removeAllRanges(), true)`)
+		other.waits("!marked.isConnected")
 		b.goes("/runs/" + id)
 		if eval[bool](b, `Boolean(`+find("summary", "Cancel")+`)`) {
 			t.Error("a run that has ended can be cancelled")

@@ -34,7 +34,9 @@
     if (!res.ok) throw Object.assign(new Error(), { final: [400, 403, 404, 410, 422].includes(res.status) });
     const date = Date.parse(res.headers.get("Date"));
     if (Math.abs(Date.now() - date) > 5000) skew = Date.now() - date;
-    return new DOMParser().parseFromString(await res.text(), "text/html");
+    const page = new DOMParser().parseFromString(await res.text(), "text/html");
+    if (page.title) document.title = page.title;
+    return page;
   };
   const signedOut = () => {
     const p = make("p", "You are signed out. ", { className: "notice bad", role: "alert" });
@@ -45,24 +47,28 @@
     while (document.hidden) await new Promise((go) => document.addEventListener("visibilitychange", go, { once: true }));
   };
 
-  // Parts that changed are swapped, unless they are in use.
-  const inUse = (el) => {
-    const selection = getSelection();
-    return el.contains(document.activeElement) || (!selection.isCollapsed && el.contains(selection.anchorNode)) ||
-      $$("input:not([type=hidden])", el).some((field) => field.value);
-  };
-  const swap = (fresh) => {
-    for (const part of $$("[data-part]", fresh)) {
-      const old = $(`[data-part="${CSS.escape(part.dataset.part)}"]`);
-      if (!old || inUse(old)) continue;
-      times(part);
-      const was = $$("details", old), now = $$("details", part);
-      if (was.length === now.length) now.forEach((d, i) => (d.open = was[i].open));
-      const here = $("tr.here a", old)?.href;
-      for (const a of here ? $$("tr a", part) : []) if (a.href === here) a.closest("tr").classList.add("here");
-      if (!old.isEqualNode(part)) old.replaceWith(document.adoptNode(part));
+  // Parts that changed are swapped; one in use waits until it is not. How a run stands never waits.
+  const late = new Map(), label = (d) => $("summary", d).firstChild.textContent;
+  const place = (part) => {
+    const name = part.dataset.part, old = $(`[data-part="${CSS.escape(name)}"]`), marked = getSelection();
+    if (!old) return;
+    const used = old.contains(document.activeElement) || (!marked.isCollapsed && old.contains(marked.anchorNode));
+    if (used && name !== "head") return late.set(name, part);
+    late.delete(name);
+    times(part);
+    // What a person did to it stays.
+    for (const d of $$("details", part)) d.open = ($$("details", old).find((o) => label(o) === label(d)) ?? d).open;
+    $$("tr a", part).find((a) => a.href === $("tr.here a", old)?.href)?.closest("tr").classList.add("here");
+    for (const field of $$("input[id]", part)) {
+      const { value, checked } = document.getElementById(field.id) ?? field;
+      Object.assign(field, { value, checked });
     }
+    if (!old.isEqualNode(part)) old.replaceWith(part);
   };
+  const swap = (fresh) => $$("[data-part]", fresh).forEach(place);
+  // Not while a button is pressed: a click misses what moves.
+  const retry = () => setTimeout(() => $(":active") || late.forEach(place));
+  for (const freed of ["focusout", "selectionchange", "pointerup"]) document.addEventListener(freed, retry);
 
   const refresh = async (every) => {
     for (;;) {
@@ -99,18 +105,17 @@
       if (!end() && scrollY < top) set(false);
       else if (end() && scrollY > top) set(true);
       top = scrollY;
-    }, { passive: true });
+    });
 
     const count = (step) => {
       $("[data-lines-of]", step).textContent = many($$(".lines > div", step).length);
     };
-    const last = (name) => $$("details[data-step]", lines).filter((d) => name === undefined || d.dataset.step === name).pop();
+    const last = (name) => $$("details[data-step]", lines).findLast((d) => name === undefined || d.dataset.step === name);
     const add = (answer) => {
       for (const head of $$("[data-heads] > summary", answer)) {
         const step = last(head.dataset.step);
         if (!step) continue;
-        const old = $("summary", step);
-        if (old !== document.activeElement) old.replaceWith(document.adoptNode(head));
+        $("summary", step).replaceChildren(...head.childNodes);
         count(step);
       }
       for (const step of $$("details[data-step]", answer)) {
@@ -122,7 +127,7 @@
         }
         // Fold what went well, unless it is being read.
         if (following && before && !$("summary .bad", before)) before.open = false;
-        lines.append(document.adoptNode(step));
+        lines.append(step);
       }
       const all = $$(".lines > div", lines), over = all.splice(0, Math.max(0, all.length - mostLines));
       for (const line of over) line.remove();
