@@ -463,7 +463,7 @@ func putWhole[T any](ctx context.Context, ch *change, want T, get func(context.C
 // says of it is left out.
 
 func asWorkspace(w api.Workspace) api.Workspace {
-	w.ID, w.Version = "", 0
+	w.ID, w.Version, w.Applied = "", 0, nil
 	if w.State != nil {
 		place := *w.State
 		place.Key, place.Default = "", ""

@@ -95,6 +95,9 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	if at := around.OutputsAt; at != nil {
 		line("outputs", "left "+at.Local().Format("2006-01-02 15:04:05"))
 	}
+	if x := w.Applied; x != nil {
+		line("applied", x.Commit+" by "+x.Workflow)
+	}
 	if w.Approval != nil {
 		line("approval", w.Approval.Text())
 	}

@@ -55,6 +55,17 @@ type Workspace struct {
 	DiskGiB  int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within what the pool allows; default the pool's" example:"50"`
 	Inputs   []WorkspaceInput    `json:"inputs,omitempty" maxItems:"50" doc:"Outputs of other workspaces that its runs get as variables"`
 	After    []string            `json:"after,omitempty" maxItems:"50" doc:"Names of workspaces that a tree runs before it, beside those of its inputs"`
+
+	Applied *AppliedCommit `json:"applied,omitempty" doc:"Commit of a push that was applied last; said by the control plane, and ignored on a change"`
+}
+
+// AppliedCommit is the commit of a protected branch that was applied to a workspace last. Runs of pull requests, runs
+// without a commit, and those with options, which may apply a part of it, do not count.
+type AppliedCommit struct {
+	Commit     string    `json:"commit" doc:"The commit" example:"6dcb09b5b57875f334f61aebed695e2e4193db5e"`
+	Repository string    `json:"repository" doc:"Repository that it is of" example:"github.com/example/infra"`
+	Workflow   string    `json:"workflow" doc:"Id of the workflow that applied it, or found that it changes nothing" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	At         time.Time `json:"at" doc:"When that ended"`
 }
 
 // File is a text that is written into the run's copy of the source before its first step.

@@ -196,7 +196,7 @@ func unlock(r *http.Request, v *view) (to, notice string, err error) {
 
 // settingsOf lists the settings of a workspace by their places in the workspace file. It is a pure function.
 func settingsOf(w api.Workspace) (out []setting) {
-	w.ID, w.Version = "", 0
+	w.ID, w.Version, w.Applied = "", 0, nil
 	data, err := json.Marshal(w)
 	var all map[string]any
 	if err == nil {

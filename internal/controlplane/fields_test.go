@@ -65,6 +65,7 @@ var sinceV0 = map[string]string{
 	"workspace.w.runner":    "as its labels",
 	"workspace.w.stack":     "as its labels",
 	"workspace.w.id":        "it is never written: the id lies beside the settings",
+	"workspace.w.applied":   "it is never written: it lies beside the settings",
 	"workspace.w.role": "an older function keeps no workspace but as its caller sends it, and refuses a caller that sends a role; who sends " +
 		"none takes the role away, as with any version, and its runs have no rights in the cloud until an admin names it again",
 	"workspace.w.state.key": "an older function keeps a workspace as its caller sends it, and refuses a caller that sends what it does not know; " +

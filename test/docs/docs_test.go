@@ -136,7 +136,7 @@ func same(t *testing.T, what string, want, got []string) {
 
 // fields are the fields of the workspace file, by their paths: those of api.Workspace that people write.
 func fields(t reflect.Type, parent string) []string {
-	said := []string{"id", "version", "state.key", "state.default"} // by the control plane alone
+	said := []string{"id", "version", "applied", "state.key", "state.default"} // by the control plane alone
 	var names []string
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")

@@ -133,7 +133,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		return Put{}, err
 	}
 	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in, By: before.By, ByID: before.ByID}
-	rec.W.ID, rec.W.Version = "", 0 // the record has its own
+	rec.W.ID, rec.W.Version, rec.W.Applied = "", 0, nil // the record has its own, and what was applied lies beside it
 	put := Put{Version: version, Outcome: api.OutcomeChanged}
 	var kept *api.State
 	if created {
@@ -287,7 +287,29 @@ func (p *Calls) Workspaces(ctx context.Context, who identity.Principal, cursor s
 	}
 	all := record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, 100))
 	sees := Sees(ctx, p.ledger.View(), who)
-	return ledger.ListWhere(ctx, p.ledger, all, cursor, func(ws record.Workspace) (bool, error) { return sees(ws.W.Project) }, p.view)
+	out, err = ledger.ListWhere(ctx, p.ledger, all, cursor, func(ws record.Workspace) (bool, error) { return sees(ws.W.Project) }, p.view)
+	if err == nil {
+		err = p.addApplied(ctx, who.Organization, out.Items)
+	}
+	return out, err
+}
+
+// addApplied adds to workspaces which commit was applied last.
+func (p *Calls) addApplied(ctx context.Context, org string, list []api.Workspace) error {
+	var keys []store.Key
+	for _, w := range list {
+		keys = append(keys, record.AppliedKey(org, w.ID))
+	}
+	r, err := p.ledger.Read(ctx, keys...)
+	for i := range list {
+		if err != nil {
+			return err
+		}
+		var applied record.Applied
+		applied, _, err = ledger.Get[record.Applied](r, keys[i])
+		list[i].Applied = applied.Push
+	}
+	return err
 }
 
 // Workspace answers about one workspace.
@@ -300,7 +322,9 @@ func (p *Calls) Workspace(ctx context.Context, who identity.Principal, name stri
 	if err != nil {
 		return api.Workspace{}, err
 	}
-	return p.view(rec, c.Version(record.WorkspaceKey(who.Organization, name))), nil
+	out := []api.Workspace{p.view(rec, c.Version(record.WorkspaceKey(who.Organization, name)))}
+	err = p.addApplied(ctx, who.Organization, out)
+	return out[0], err
 }
 
 // DeleteWorkspace removes a workspace if none of its workflows waits or runs. It does not touch the engine's state or

@@ -80,9 +80,11 @@ func AppliedKey(org, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "applied/" + wsid}
 }
 
-// Applied is the commit of the git source whose plan was applied last, as an approval let it.
+// Applied is the commit of the git source whose plan was applied last, as an approval let it, and the commit of a push
+// that was applied last, which nobody need have approved.
 type Applied struct {
-	Commit string `json:"commit"`
+	Commit string             `json:"commit,omitempty"`
+	Push   *api.AppliedCommit `json:"push,omitempty"`
 }
 
 // ArtifactKey has an artifact of an attempt.

@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -107,26 +108,49 @@ func planAttempt(spec api.Spec) int {
 	return spec.Plan.Attempt
 }
 
-// ended adds to the commit of a run's success what that means for plans: a preview's plan gets its review, and of a plan
-// that was applied its commit is remembered.
+// ended adds to the commit of a run's success what that means for plans and commits: a preview's plan gets its review,
+// and what was applied is remembered.
 func (p *Calls) ended(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.Result) error {
-	if w.For == "" && w.PlanOf == "" {
+	if w.For == "" && w.PlanOf == "" && !pushes(w, in) {
 		return nil
 	}
 	spec, _, err := ledger.Load[api.Spec](ctx, c, record.SpecKey(w.ID))
-	switch {
-	case err != nil:
+	if err == nil {
+		err = applied(ctx, c, w, spec, pushes(w, in))
+	}
+	if err != nil || w.For == "" {
 		return err
-	case w.For != "":
-		return p.review(ctx, c, w, spec, in)
-	case spec.Plan == nil || spec.Source.Git == nil || spec.Options != nil: // with options it may be a part of the commit
+	}
+	return p.review(ctx, c, w, spec, in)
+}
+
+// pushes says whether a workspace is at the commit of a push after a run's success: the run applied it, or its plan, made
+// to be applied, changes nothing. Where approvals are required, an empty plan has no run that applies it.
+func pushes(w *record.Workflow, in api.Result) bool {
+	empty := w.Then && w.For == workflow.Update && in.Plan != nil && in.Plan.Empty
+	return w.Trigger != nil && w.Trigger.Kind == api.TriggerPush && w.Trigger.Commit != "" && (w.Op == workflow.Update || empty)
+}
+
+// applied remembers the commit of an approved plan that was applied, and that of a push.
+func applied(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec, push bool) error {
+	if spec.Source.Git == nil || spec.Options != nil { // with options it may be a part of the commit
 		return nil
 	}
 	k := record.AppliedKey(w.Org, w.WorkspaceID)
-	if err := c.Load(ctx, k); err != nil {
+	was, _, err := ledger.Load[record.Applied](ctx, c, k)
+	if err != nil {
 		return err
 	}
-	c.Put(k, record.Applied{Commit: spec.Plan.Source})
+	now := was
+	if spec.Plan != nil {
+		now.Commit = spec.Plan.Source
+	}
+	if host, path, ok := pullrequest.Repository(spec.Source.Git.URL); ok && push {
+		now.Push = &api.AppliedCommit{Commit: w.Trigger.Commit, Repository: host + "/" + path, Workflow: w.ID, At: c.Now}
+	}
+	if now != was {
+		c.Put(k, now)
+	}
 	return nil
 }
 
