@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 
 type ciCommand struct {
 	Apply     bool     `help:"Apply what changed instead: for a pipeline of a protected branch. Plans that must be approved wait, unless their approval carries over from the pull request."`
+	Older     bool     `help:"With --apply: apply this commit although a newer one of the branch was applied."`
 	All       bool     `help:"All workspaces of the repository, whatever changed."`
 	Workspace []string `placeholder:"NAME" help:"Only these of the workspaces; may be repeated."`
 
@@ -43,6 +43,8 @@ func (c *ciCommand) Run(a *app) error {
 		return usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
 	case len(c.Name) > 40 || strings.ContainsFunc(c.Name, func(r rune) bool { return !plainName(r) }):
 		return usage(errors.New("--name: want at most 40 characters of A-Z, a-z, 0-9, _, . and -"))
+	case c.Older && !c.Apply:
+		return usage(errors.New("--older: goes with --apply; a preview may be of any commit"))
 	}
 	return detailed(c.DetailedExitcode, c.perform(a))
 }
@@ -57,7 +59,6 @@ func (c *ciCommand) perform(a *app) error {
 		return usage(err)
 	}
 	git := pipeline.Git{Environ: a.environ()}
-	fork := job.PullRequest() || c.Base != "" || job.Host == "" // else what a push changed, whichever way
 	if job, err = c.settled(a.ctx, job, git); err != nil {
 		return usage(err)
 	}
@@ -65,7 +66,7 @@ func (c *ciCommand) perform(a *app) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := c.chosen(a, cl, job, func() ([]string, error) { return git.Changed(a.ctx, job.Base, job.Head, fork) })
+	chosen, err := c.chosen(a, cl, job, git)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (c *ciCommand) settled(ctx context.Context, job pipeline.Job, git pipeline.
 		return job, fmt.Errorf("%s is not the address of a repository at a git host: name it with --repository", text.Quote(job.Repository, 200))
 	case c.Apply && job.PullRequest():
 		return job, errors.New("--apply: is for pipelines of a protected branch; a pull request is applied by approving the plan of its preview")
-	case job.Base == "" && !c.All:
+	case job.Base == "" && !c.All && !c.Apply:
 		return job, errors.New("nothing says what this commit is compared with: give --base COMMIT, or --all for all workspaces of the repository")
 	}
 	return job, nil
@@ -156,39 +157,4 @@ func (c *ciCommand) connect(a *app, job pipeline.Job) (*client.Client, error) {
 		return nil, err // later it would look like a control plane that cannot be reached
 	}
 	return client.New(client.Config{URL: address, Source: source, UserAgent: "dayfly/" + versionText()})
-}
-
-// chosen are the workspaces that the job is about, with what of each changed, by name.
-func (c *ciCommand) chosen(a *app, cl *client.Client, job pipeline.Job, changed func() ([]string, error)) ([]pullrequest.Workspace, error) {
-	there, _, err := gather(a, everything, cl.Workspaces)
-	if err != nil {
-		return nil, err
-	}
-	host, path, _ := pullrequest.Repository(job.Repository)
-	all := pullrequest.Of(there, host, path, job.Branch)
-	for _, name := range c.Workspace {
-		if !slices.ContainsFunc(all, func(w api.Workspace) bool { return w.Name == name }) {
-			return nil, refused(fmt.Errorf("--workspace: %s is not among the workspaces of %s/%s that pull requests preview", name, host, path))
-		}
-	}
-	if len(all) == 0 {
-		a.say("no workspace has its code in %s/%s: its source.git.url names another repository, or pull_requests is disabled", host, path)
-	}
-	var chosen []pullrequest.Workspace
-	if c.All {
-		for _, w := range all {
-			chosen = append(chosen, pullrequest.Workspace{Workspace: w})
-		}
-	} else {
-		files, err := changed()
-		if err != nil {
-			return nil, &exitError{code: exitFailed, err: err}
-		}
-		chosen = pullrequest.Affected(all, host, path, job.Branch, files)
-	}
-	if len(c.Workspace) > 0 {
-		chosen = slices.DeleteFunc(chosen, func(w pullrequest.Workspace) bool { return !slices.Contains(c.Workspace, w.Name) })
-	}
-	slices.SortFunc(chosen, func(x, y pullrequest.Workspace) int { return strings.Compare(x.Name, y.Name) })
-	return chosen, nil
 }

@@ -32,6 +32,8 @@ type ciWorld struct {
 	issuer *provider.Provider
 	admin  controlplane.Principal
 
+	outcome func(api.Spec) api.Result // of runs, in newApplied
+
 	mu     sync.Mutex
 	claims map[string]any // of the job's token
 }

@@ -1,6 +1,7 @@
 package pullrequest
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -22,7 +23,8 @@ const (
 // Workspace is one that a change concerns.
 type Workspace struct {
 	api.Workspace
-	Why string // which file, and what of the workspace it matches
+	Why   string   // which file, and what of the workspace it matches
+	Files []string // all that concern it
 }
 
 // Of returns the workspaces whose code is on a branch of a repository, as Repository names it, and which pull requests
@@ -52,12 +54,14 @@ func Of(workspaces []api.Workspace, host, path, base string) []api.Workspace {
 func Affected(workspaces []api.Workspace, host, path, base string, changed []string) []Workspace {
 	var out []Workspace
 	for _, w := range Of(workspaces, host, path, base) {
-		f := filterOf(w)
+		f, one := filterOf(w), Workspace{Workspace: w}
 		for _, file := range changed {
 			if why := f.match(file); why != "" {
-				out = append(out, Workspace{Workspace: w, Why: why})
-				break
+				one.Why, one.Files = cmp.Or(one.Why, why), append(one.Files, file)
 			}
+		}
+		if len(one.Files) > 0 {
+			out = append(out, one)
 		}
 	}
 	return out

@@ -48,7 +48,7 @@ func Render(c Comment, limit int) string {
 	var b strings.Builder
 	b.WriteString(Marker(c.Organization, c.Key) + "\n**Dayfly**")
 	if c.Commit != "" {
-		b.WriteString(", commit " + code(short(c.Commit)))
+		b.WriteString(", commit " + code(Short(c.Commit)))
 	}
 	b.WriteString(": " + c.summary() + "\n")
 	c.notes(&b)
@@ -280,8 +280,8 @@ func longestRun(s string) (most int) {
 	return most
 }
 
-// short is a commit as people write it.
-func short(commit string) string {
+// Short is a commit as people write it.
+func Short(commit string) string {
 	if IsCommit(commit) {
 		return commit[:12]
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+	"time"
 )
 
-// Git asks the git program about the clone that a directory is in. It changes nothing there.
+// Git asks the git program about the clone that a directory is in. It changes nothing there, but Order may fetch a commit.
 type Git struct {
 	Dir     string   // empty: the current directory
 	Environ []string // of the program
@@ -20,11 +22,15 @@ func (g Git) Commit(ctx context.Context, revision string) (string, error) {
 	if strings.HasPrefix(revision, "-") {
 		return "", fmt.Errorf("%q is not a revision", revision)
 	}
-	out, err := g.run(ctx, "rev-parse", "--verify", "--quiet", revision+"^{commit}")
+	out, err := g.look(ctx, revision)
 	if err != nil {
 		return "", g.missing(ctx, revision, err)
 	}
 	return strings.TrimSpace(string(out)), nil
+}
+
+func (g Git) look(ctx context.Context, revision string) ([]byte, error) {
+	return g.run(ctx, "rev-parse", "--verify", "--quiet", revision+"^{commit}")
 }
 
 // Remote is the address of the remote named origin.
@@ -60,17 +66,114 @@ func (g Git) Changed(ctx context.Context, base, head string, fork bool) ([]strin
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }), nil
 }
 
+// Order is where a commit stands to a later one, head.
+type Order string
+
+// The orders.
+const (
+	Same    Order = "same"
+	Before  Order = "before"  // head has it in its history
+	After   Order = "after"   // it has head in its history: head is the older one
+	Apart   Order = "apart"   // neither has the other: the branch was force-pushed
+	Unknown Order = "unknown" // neither the clone nor its remote has it
+)
+
+// Order says how a commit, in full, stands to head. What a whole clone lacks is fetched: it may be newer than the clone.
+// A shallow clone is refused where its history does not suffice.
+func (g Git) Order(ctx context.Context, commit, head string) (Order, error) {
+	switch {
+	case commit == head:
+		return Same, nil
+	case !commitForm().MatchString(commit): // another program said so: it must not be a flag
+		return "", fmt.Errorf("%q is not a commit: want 40 hexadecimal digits", commit)
+	}
+	if _, err := g.Commit(ctx, head); err != nil {
+		return "", err
+	}
+	if _, err := g.look(ctx, commit); err != nil {
+		if !lacks(err) || g.shallow(ctx) {
+			return "", g.missing(ctx, commit, err)
+		}
+		if err := g.fetch(ctx, commit); err != nil {
+			return Unknown, nil //nolint:nilerr // whatever keeps it away, it is not here
+		}
+	}
+	for _, c := range []struct {
+		older, newer string
+		is           Order
+	}{{commit, head, Before}, {head, commit, After}} {
+		_, err := g.run(ctx, "merge-base", "--is-ancestor", c.older, c.newer)
+		if err == nil {
+			return c.is, nil
+		}
+		if !lacks(err) {
+			return "", err
+		}
+	}
+	if g.shallow(ctx) { // what it is cut off from may hold the answer
+		return "", tooShallow("the history between " + commit + " and " + head)
+	}
+	return Apart, nil
+}
+
+// fetch gets a commit from the remote that the clone is of. Nobody is asked for a password.
+func (g Git) fetch(ctx context.Context, commit string) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	g.Environ = append(slices.Clone(g.Environ), "GIT_TERMINAL_PROMPT=0")
+	_, err := g.run(ctx, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "origin", commit)
+	return err
+}
+
+const fetchTime = time.Minute
+
+// Missed lists the commits, in full, that changed one of the files after last and up to where a push to head began, the
+// newest first: what that push would not have applied alone. A merge stands for what it brought. Nothing is listed where
+// it is not known where the push began.
+func (g Git) Missed(ctx context.Context, last, began, head string, files []string) ([]string, error) {
+	_, err := g.look(ctx, began)
+	var common []byte
+	if err == nil {
+		common, err = g.run(ctx, "merge-base", began, head) // after a force push it did not begin in its history
+	}
+	if lacks(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--literal-pathspecs", "rev-list", "--first-parent", last + ".." + strings.TrimSpace(string(common)), "--"}
+	out, err := g.run(ctx, append(args, files[:min(len(files), mostFiles)]...)...)
+	return strings.Fields(string(out)), err
+}
+
+const mostFiles = 500 // of one command: Linux takes 2 MiB of arguments
+
 // missing says that the clone has no such commit, and why that is where it is known.
 func (g Git) missing(ctx context.Context, what string, err error) error {
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 && len(exit.Stderr) > 0 {
+	switch {
+	case !lacks(err):
 		return err
-	}
-	shallow, failed := g.run(ctx, "rev-parse", "--is-shallow-repository")
-	if failed == nil && strings.TrimSpace(string(shallow)) == "true" {
-		return fmt.Errorf("the clone is shallow and lacks %s: fetch all of the history "+
-			"(GitHub Actions: fetch-depth: 0 of actions/checkout; GitLab CI: the variable GIT_DEPTH: 0)", what)
+	case g.shallow(ctx):
+		return tooShallow(what)
 	}
 	return fmt.Errorf("the clone lacks %s: fetch it first, or name another commit with --base", what)
+}
+
+// lacks reports whether git found nothing wrong but that something is not there or not so.
+func lacks(err error) bool {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	return ok && (exit.ExitCode() == 1 || len(exit.Stderr) == 0)
+}
+
+func (g Git) shallow(ctx context.Context) bool {
+	out, err := g.run(ctx, "rev-parse", "--is-shallow-repository")
+	return err == nil && strings.TrimSpace(string(out)) == "true"
+}
+
+func tooShallow(what string) error {
+	return fmt.Errorf("the clone is shallow and lacks %s: fetch all of the history "+
+		"(GitHub Actions: fetch-depth: 0 of actions/checkout; GitLab CI: the variable GIT_DEPTH: 0)", what)
 }
 
 // run returns what git prints. Its error holds what git said, which is about the clone.

@@ -281,6 +281,17 @@ func TestChanged_ListsWhatAPullRequestChanges(t *testing.T) {
 	}
 }
 
+func TestOrder_TakesNoFlagForACommit(t *testing.T) {
+	c := newClone(t)
+	if got, err := c.Order(t.Context(), "--upload-pack=x", c.commit("a")); got != "" || err == nil || !strings.Contains(err.Error(), "is not a commit") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	elsewhere := pipeline.Git{Dir: t.TempDir(), Environ: c.Environ}
+	if _, err := elsewhere.Order(t.Context(), one, two); err == nil || !strings.Contains(err.Error(), "not a git repository") {
+		t.Errorf("no clone: got %v", err)
+	}
+}
+
 func TestChanged_AShallowCloneIsToldHowToBeWhole(t *testing.T) {
 	from := newClone(t)
 	base := from.commit("a")
