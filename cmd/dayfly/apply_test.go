@@ -251,7 +251,7 @@ func byChance(r *rand.Rand) []any {
 		}},
 		schedule{"schedule", api.Schedule{
 			Name: "nightly", Description: pick(r, hard...), Cron: pick(r, "@daily", "*/20  3 * * MON"), TimeZone: pick(r, "", "UTC", "Asia/Tokyo"), Spread: pick(r, "", "0s", "90s"),
-			Workspaces: pick(r, []string{"one"}, nil), Projects: []string{"live", "global"}, Type: pick(r, "", workflow.InsightsScan), IsPaused: r.IntN(2) == 0,
+			Workspaces: pick(r, []string{"one"}, nil), Projects: []string{"live", "global"}, Type: pick(r, "", workflow.InsightsScan, workflow.PolicyEvaluation), IsPaused: r.IntN(2) == 0,
 		}},
 		gitHost{"git_host", api.GitHost{
 			Name: "lab", Description: pick(r, hard...), Kind: api.HostGitLab, URL: pick(r, "", "https://git.example.com/"), TokenRef: "file:git", Pool: pick(r, "", "trusted"),

@@ -269,12 +269,14 @@ func (a *app) auditReport(r api.AuditReport, state api.SealPage, anchors int) er
 		if r.Last >= r.First {
 			fmt.Fprintf(&b, "before that, seals %d to %d hold\n", r.First, r.Last)
 		}
+	case r.Last < r.First && state.Last > 0:
+		fmt.Fprintf(&b, "there is no seal to look at: all %d are past the retention, and deleted\n", state.Last)
 	case r.Last < r.First:
 		b.WriteString("nothing is sealed yet: an entry is sealed when it is five minutes old\n")
 	default:
 		fmt.Fprintf(&b, "the audit trail holds: seals %d to %d, %s\n", r.First, r.Last, api.EntryCount(r.Entries))
 	}
-	if r.First > 1 {
+	if r.First > 1 && r.First <= r.Last {
 		fmt.Fprintf(&b, "it begins with seal %d: what is before is past the retention, and deleted\n", r.First)
 	}
 	if r.Unsealed > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -192,6 +193,17 @@ func TestAudit_VerifyTellsWhatIsBroken(t *testing.T) {
 	}
 	if got := w.run("audit", "verify", "--anchors", anchors); got.code != exitUsage || !strings.Contains(got.stderr, "line 1 of") {
 		t.Errorf("with another file: %+v", got)
+	}
+}
+
+func TestAudit_VerifyAfterAllOfItIsPastTheRetention(t *testing.T) {
+	var b bytes.Buffer
+	a := &app{stdout: &b, output: "table"}
+	if err := a.auditReport(api.AuditReport{First: 8, Last: 7}, api.SealPage{First: 8, Last: 7}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); strings.Contains(got, "nothing is sealed yet") || !strings.Contains(got, "all 7 are past the retention") {
+		t.Errorf("got %s", got)
 	}
 }
 

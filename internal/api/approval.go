@@ -129,12 +129,12 @@ type WithReason struct {
 	Reason string `json:"reason,omitempty" maxLength:"200" doc:"Why; it is shown in the timeline and in the audit trail" example:"wrong branch"`
 }
 
-// Check refuses a reason that is too long.
+// Check refuses a reason that is too long, or has control characters.
 func (in WithReason) Check() error {
 	if utf8.RuneCountInString(in.Reason) > 200 {
 		return workflow.Refuse(workflow.ErrInvalid, "reason", "a reason has at most 200 characters")
 	}
-	return nil
+	return workflow.CheckText("reason", in.Reason, 4*200)
 }
 
 // Plan is what a preview would change, as people read it: structure, never values.

@@ -37,7 +37,7 @@ type Schedule struct {
 	SpreadOver  string             `json:"spread_over,omitempty" doc:"Over what its runs are spread: spread, or its default; not taken" example:"10m0s"`
 	Workspaces  []string           `json:"workspaces,omitempty" maxItems:"1000" doc:"Names of workspaces"`
 	Projects    []string           `json:"projects,omitempty" maxItems:"100" doc:"Names of projects: all workspaces in them and below them" example:"[\"global\"]"`
-	Type        workflow.Type      `json:"type,omitempty" enum:"deployment,insights_scan" doc:"Type of the runs; default insights_scan, which looks for drift" example:"insights_scan"`
+	Type        workflow.Type      `json:"type,omitempty" enum:"deployment,insights_scan,policy_evaluation" doc:"Type of the runs; default insights_scan, which looks for drift" example:"insights_scan"`
 	Operation   workflow.Operation `json:"operation,omitempty" enum:"preview,update,refresh,destroy" doc:"What a deployment does; required for one"`
 	IsPaused    bool               `json:"is_paused,omitempty" doc:"Whether it submits nothing. What it would have submitted meanwhile counts as missed"`
 	EditedBy    string             `json:"edited_by,omitempty" doc:"Who last changed it: a submitter of its runs where a plan may not be approved by one; not taken" example:"anna"`

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Type is what kind of run was requested.
@@ -247,6 +249,23 @@ func NoID(name string) string {
 		return strings.Replace(name, "_", "-", 1)
 	}
 	return name
+}
+
+// CheckText refuses a free text, such as a description, of more than limit bytes or with characters that drive a terminal.
+// Ends of lines and tabs may be in it.
+func CheckText(field, s string, limit int) error {
+	if len(s) > limit {
+		return Refuse(ErrInvalid, field, "it has %d bytes, at most %d are taken: shorten it", len(s), limit)
+	}
+	if !utf8.ValidString(s) {
+		return Refuse(ErrInvalid, field, "it is not UTF-8: write it in that encoding")
+	}
+	for i, r := range s {
+		if unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) {
+			return Refuse(ErrInvalid, field, "it has the control character U+%04X at byte %d: leave it out", r, i)
+		}
+	}
+	return nil
 }
 
 var workspaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`) })

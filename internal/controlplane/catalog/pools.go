@@ -97,8 +97,8 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	if err := checkRolePath(r.RolePath); err != nil {
 		return err
 	}
-	if len(r.Description) > 1000 {
-		return invalid("description", "a description has at most 1000 bytes")
+	if err := workflow.CheckText("description", r.Description, 1000); err != nil {
+		return err
 	}
 	for _, t := range r.Types {
 		if !slices.Contains(workflow.Types(), t) {

@@ -240,8 +240,8 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 		return err
 	}
 	set(&rec.Description, in.Description)
-	if len(rec.Description) > 1000 {
-		return invalid("description", "a description has at most 1000 bytes")
+	if err := workflow.CheckText("description", rec.Description, 1000); err != nil {
+		return err
 	}
 	if in.Pool != nil {
 		rec.PoolID = ""

@@ -84,6 +84,9 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkPlace(*w); err != nil {
 		return err
 	}
+	if err := workflow.CheckText("description", w.Description, 4*1000); err != nil {
+		return err
+	}
 	if w.MaxActive < 0 || w.MaxActive > 1000 {
 		return invalid("max_active", "max_active lies between 0 (the default) and 1000")
 	}

@@ -367,8 +367,8 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, action, id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
 	}
-	if len(in.Comment) > 500 {
-		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "comment", "a comment has at most 500 bytes")
+	if err := workflow.CheckText("comment", in.Comment, 500); err != nil {
+		return api.Workflow{}, err
 	}
 	if !rules.IsSHA256(in.SHA256) {
 		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "sha256", "name the plan that you looked at by its sha256: 64 hexadecimal digits in lower case")

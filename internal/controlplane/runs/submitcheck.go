@@ -36,8 +36,8 @@ func checkSubmit(in *api.Submit) error {
 	if in.Priority != nil && (*in.Priority < -100 || *in.Priority > 100) {
 		return workflow.Refuse(workflow.ErrInvalid, "priority", "a priority lies between -100 and 100")
 	}
-	if len(in.Message) > 200 {
-		return workflow.Refuse(workflow.ErrInvalid, "message", "a message has at most 200 bytes")
+	if err := workflow.CheckText("message", in.Message, 200); err != nil {
+		return err
 	}
 	if len(in.Options.Asked()) == 0 {
 		in.Options = nil

@@ -84,8 +84,11 @@ func sorted(list []string) []string {
 
 // checkNotification refuses what cannot be told or sent, as far as the notification alone says so. It is a pure function.
 func checkNotification(n api.Notification) error {
-	if len(n.Description) > 1000 || len(n.Projects) > 100 {
-		return invalid("", "a notification has at most 1000 bytes of description and 100 projects")
+	if err := workflow.CheckText("description", n.Description, 1000); err != nil {
+		return err
+	}
+	if len(n.Projects) > 100 {
+		return invalid("projects", "a notification has at most 100 projects")
 	}
 	for _, e := range n.Events {
 		if !slices.Contains([]string{api.EventFailed, api.EventApproval, api.EventDrift, api.EventStuck}, e) {

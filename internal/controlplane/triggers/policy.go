@@ -151,9 +151,10 @@ func policies(ctx context.Context, c *ledger.Change, org string, change func(*re
 
 // settlePolicyGroup refuses a group that could not be evaluated, or that holds for nothing.
 func settlePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api.PolicyGroup) (api.PolicyGroup, error) {
+	if err := workflow.CheckText("description", g.Description, 1000); err != nil {
+		return g, err
+	}
 	switch {
-	case len(g.Description) > 1000:
-		return g, invalid("description", "a description has at most 1000 bytes")
 	case !slices.Contains([]string{api.PolicyAdvisory, api.PolicyMandatory, api.PolicyWaivable}, g.Enforcement):
 		return g, invalid("enforcement", "the enforcement is advisory, mandatory or waivable, not %q", text.Cut(g.Enforcement, 40))
 	case len(g.Workspaces)+len(g.Projects) == 0:
@@ -201,8 +202,10 @@ func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waive
 		return w, invalid("rule", "name the rule as its results do, such as main.deny_public_bucket, in at most 255 bytes")
 	case len(w.Address) > 1000 || !printable(w.Address):
 		return w, invalid("address", "an address has at most 1000 bytes, all printable")
-	case w.Reason == "" || len(w.Reason) > 500:
+	case w.Reason == "":
 		return w, invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
+	case workflow.CheckText("reason", w.Reason, 500) != nil:
+		return w, workflow.CheckText("reason", w.Reason, 500)
 	case !w.Until.After(c.Now):
 		return w, invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
 	case w.Until.After(c.Now.Add(longestWaiver)):

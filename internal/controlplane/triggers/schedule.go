@@ -83,8 +83,8 @@ func (p *Calls) DeleteSchedule(ctx context.Context, who identity.Principal, name
 
 // settleSchedule checks a schedule. What is left out stays so: see timesOf and SpreadOver for what holds then.
 func settleSchedule(ctx context.Context, c *ledger.Change, org string, in api.Schedule) (api.Schedule, error) {
-	if len(in.Description) > 1000 {
-		return in, invalid("description", "a description has at most 1000 bytes")
+	if err := workflow.CheckText("description", in.Description, 1000); err != nil {
+		return in, err
 	}
 	t, err := timesOf(in.Cron, in.TimeZone)
 	if err != nil {

@@ -42,11 +42,12 @@ func (p *Calls) SubmitTree(ctx context.Context, who identity.Principal, key stri
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, action, in.Workspace, p.catalog.InWorkspace(org, in.Workspace)); err != nil {
 		return api.Tree{}, err
 	}
+	if err := workflow.CheckText("message", in.Message, 200); err != nil {
+		return api.Tree{}, err
+	}
 	switch {
 	case in.Operation != workflow.Update && in.Operation != workflow.Destroy:
 		return api.Tree{}, invalid("operation", "a tree runs update or destroy, not %q", text.Cut(string(in.Operation), 40))
-	case len(in.Message) > 200:
-		return api.Tree{}, invalid("message", "a message has at most 200 bytes")
 	case len(key) > 128:
 		return api.Tree{}, invalid("Idempotency-Key", "an idempotency key has at most 128 characters")
 	}

@@ -39,11 +39,20 @@ func (d *document) outputs() ([]byte, error) {
 // holds says whether there is anything in it that an engine manages.
 func (d *document) holds() bool { return d != nil && (d.resources > 0 || d.sealed) }
 
+// lacks says whether it certainly holds less than another state.
+func (d *document) lacks(of *document) bool {
+	return d == nil || !d.sealed && !of.sealed && d.resources < of.resources
+}
+
 func (d *document) String() string {
 	if d == nil {
 		return "none"
 	}
-	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, text.Count(d.resources, "resource"))
+	holds := text.Count(d.resources, "resource")
+	if d.sealed {
+		holds = "encrypted or of another form: how many resources it holds is not known"
+	}
+	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, holds)
 }
 
 var errNotState = errors.New("it is not a state file")

@@ -39,6 +39,7 @@ type summary struct {
 	values    string // by which it is compared with another plan, values included; never shown
 	compared  comparison
 	truncated bool
+	sealed    bool // one of two states that were to be compared is encrypted
 	managed   []managed // with mode.scan: what is in the state
 	same      bool      // a state that is to be pushed is the one that is there
 	secrets   []string  // sensitive values, for the mask only
@@ -291,6 +292,9 @@ func actionOf(a tfjson.Actions) string {
 // text says what a plan would do, in a line for the step.
 func (s summary) text(m mode) string {
 	c := s.changes
+	if m.push && s.sealed {
+		return "what it changes is not known: one of the two states is encrypted or of another form"
+	}
 	if m.push {
 		return fmt.Sprintf("of the resources in the state: %d added, %d changed, %d forgotten", c.Add, c.Change, c.Destroy)
 	}

@@ -216,7 +216,7 @@ func (p *pulumi) takeOver(ctx context.Context, c otherState) (err error) {
 	if err == nil {
 		err = p.look(ctx)
 	}
-	if err == nil && (!p.doc.holds() || p.doc.resources < c.doc.resources) {
+	if err == nil && (!p.doc.holds() || p.doc.lacks(c.doc)) {
 		err = &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over completely: it was %s, and there is now %s", c, p.doc)}
 	}
 	return err

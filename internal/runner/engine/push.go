@@ -68,7 +68,7 @@ func (t *terraform) pushState(ctx context.Context) (string, error) {
 	if t.doc, err = t.document(ctx); err != nil {
 		return "", err
 	}
-	if t.doc == nil || t.doc.resources < doc.resources {
+	if t.doc.lacks(doc) {
 		return "", stepFailed(stepState, fmt.Errorf("the engine says that it has pushed %s, but in %s there is %s", doc, t.place, t.doc))
 	}
 	t.keeps = true // the next run is to expect this state
@@ -155,6 +155,9 @@ func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, err
 	s, err := compareStates(before, raw)
 	if err != nil {
 		return s, stepFailed("state push", err)
+	}
+	if pushed.sealed || doc != nil && doc.sealed {
+		s.sealed, s.truncated = true, true
 	}
 	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
 	return s, nil

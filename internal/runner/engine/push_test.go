@@ -101,6 +101,57 @@ func TestRun_PullsAndPushesStates(t *testing.T) {
 }
 
 // Under an approval, a push is looked at first, then made to the state that was looked at, or not at all.
+// A state that OpenTofu encrypts is not one without resources.
+func TestRun_PushesAStateThatTheEngineEncrypts(t *testing.T) {
+	const encryption = `terraform {
+  encryption {
+    key_provider "pbkdf2" "k" {
+      passphrase = "correct horse battery staple"
+    }
+    method "aes_gcm" "m" {
+      keys = key_provider.pbkdf2.k
+    }
+    state {
+      method = method.aes_gcm.m
+    }
+  }
+}
+`
+	files := map[string]string{"main.tf": thing, "encryption.tf": encryption}
+	updated := func(files map[string]string) engine.Job {
+		t.Helper()
+		j := job(t, api.EngineTofu, workflow.Update, files)
+		j.Spec.State = api.State{Kind: api.StateDirectory}
+		if out, err := engine.Run(t.Context(), newHost(), j); err != nil {
+			t.Fatalf("update: %+v, %v", out, err)
+		}
+		return j
+	}
+	pulled := newHost()
+	if _, err := engine.Run(t.Context(), pulled, again(t, updated(map[string]string{"main.tf": thing}), workflow.StatePull, nil)); err != nil {
+		t.Fatalf("pull: %v\n%s", err, pulled.text())
+	}
+	first, plain := updated(files), pulled.kept[stateKey]
+	push := func(op workflow.Operation) (*host, error) {
+		j := again(t, first, op, files)
+		j.Spec.Push = &api.PushedState{Force: true}
+		if op == workflow.Preview {
+			j.Spec.For = workflow.StatePush
+		}
+		h := newHost()
+		h.input = plain
+		_, err := engine.Run(t.Context(), h, j)
+		return h, err
+	}
+	h, err := push(workflow.Preview)
+	if err != nil || !strings.Contains(h.steps[1].Text, "what it changes is not known") {
+		t.Errorf("preview of a push: %v, %+v", err, h.steps)
+	}
+	if h, err := push(workflow.StatePush); err != nil || !strings.Contains(h.steps[1].Text, "how many resources it holds is not known") {
+		t.Errorf("push: %v, %+v", err, h.steps)
+	}
+}
+
 func TestRun_PushThatWasApproved(t *testing.T) {
 	statePlaces(t, func(t *testing.T, name string, files map[string]string, place api.State) {
 		first := job(t, name, workflow.Update, files)

@@ -43,7 +43,7 @@ func (t *terraform) takeOver(ctx context.Context, c otherState) error {
 	if t.doc, err = t.document(ctx); err != nil {
 		return err
 	}
-	if !t.doc.holds() || t.doc.resources < c.doc.resources {
+	if !t.doc.holds() || t.doc.lacks(c.doc) {
 		return &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over completely: it was %s, and in %s there is now %s", c, t.place, t.doc)}
 	}
 	if t.readOnly {
