@@ -111,7 +111,8 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 type upstream struct {
 	url       string
 	token     func() redact.String
-	exchanged bool // the token is made of that in oidc_token_file, again and again
+	source    *client.Secret // the token, in place of token
+	exchanged bool           // the token is made of that in oidc_token_file, again and again
 	transport http.RoundTripper
 	advice    string // what to do if it refuses the token; empty means to give the agent another one
 }
@@ -290,7 +291,7 @@ func clientConfig(cfg AgentConfig, to upstream) client.Config {
 		retries = -1 // 0 would mean the client's default
 	}
 	return client.Config{
-		URL: to.url, Token: to.token, HTTPClient: &http.Client{Transport: to.transport}, UserAgent: "dayfly/" + cmp.Or(cfg.Version, "dev"),
+		URL: to.url, Token: to.token, Source: to.source, HTTPClient: &http.Client{Transport: to.transport}, UserAgent: "dayfly/" + cmp.Or(cfg.Version, "dev"),
 		RequestTimeout: s.RequestTimeout, RetryCount: retries, RetryWait: s.RequestRetryWait, RetryMaxWait: s.RequestRetryMaxWait,
 		BreakerFailures: s.CircuitBreakerFailures, BreakerTimeout: s.CircuitBreakerTimeout,
 	}

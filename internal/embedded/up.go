@@ -20,6 +20,9 @@ const (
 	upPool     = "default"
 )
 
+// upTokenLife is how long the token of Up's agent is used, unless it is refused before.
+const upTokenLife = 10 * 365 * 24 * time.Hour
+
 // lastLooks is how long Up still serves after a drain: a follower asks every half second, and wants to see the end.
 const lastLooks = 2 * time.Second
 
@@ -53,8 +56,12 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 	if s, err = OpenServer(ctx, cfg.Server); err != nil {
 		return nil, err
 	}
-	token, err := s.plane.EnsurePoolToken(ctx, organization, upPool, upInstance)
-	if err != nil {
+	// Where it is refused, because the token of the pool was rotated or revoked, it makes itself another one.
+	source := client.NewSecret("the pool token of this process", cfg.Server.Now, func(ctx context.Context) (redact.String, time.Duration, error) {
+		token, err := s.plane.EnsurePoolToken(ctx, organization, upPool, upInstance)
+		return redact.New(token), upTokenLife, err
+	})
+	if _, err := source.Get(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	in := cfg.Agent
@@ -66,10 +73,8 @@ func OpenUp(ctx context.Context, cfg UpConfig) (u *Up, err error) {
 			cfg.Agent.Waiting(runs)
 		}
 	}
-	secret := redact.New(token)
 	u.Agent, err = newAgent(ctx, in, s.data, upInstance, upstream{
-		url: s.URL(), token: func() redact.String { return secret }, transport: client.InMemory(s.handler),
-		advice: "start dayfly up again, which makes itself a new one",
+		url: s.URL(), source: source, transport: client.InMemory(s.handler), advice: "start dayfly up again, which makes itself a new one",
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -88,7 +93,7 @@ func (u *Up) Client() (*client.Client, error) {
 }
 
 // Run serves and works until ctx ends. The control plane ends last: the agent reports to it how its
-// tasks ended.
+// tasks ended. An agent that fails does not end it.
 func (u *Up) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -101,6 +106,10 @@ func (u *Up) Run(ctx context.Context) error {
 		served <- err
 	}()
 	err := u.Agent.Run(working)
+	if err != nil && working.Err() == nil {
+		u.log.ErrorContext(working, "the agent has ended; the control plane serves on, and nothing runs here until dayfly up is started again", "err", err)
+		<-working.Done()
+	}
 	if u.waited.Load() {
 		last, cancel := context.WithTimeout(working, lastLooks)
 		<-last.Done()

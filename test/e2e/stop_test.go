@@ -344,3 +344,14 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 	w.stop()
 	w.leftNothing()
 }
+
+// C10: the agent of dayfly up makes itself a new token where that of its pool was rotated.
+func TestUp_GoesOnAfterTheTokenOfItsPoolWasRotated(t *testing.T) {
+	t.Parallel()
+	w := start(t)
+	w.put("good", map[string]string{"update": "true"})
+	if _, err := w.cl.RotatePoolToken(t.Context(), "default", api.RotateToken{}); err != nil {
+		t.Fatal(err)
+	}
+	w.over(w.update("good"))
+}

@@ -39,7 +39,7 @@ type summary struct {
 	values    string // by which it is compared with another plan, values included; never shown
 	compared  comparison
 	truncated bool
-	sealed    bool // one of two states that were to be compared is encrypted
+	sealed    bool      // one of two states that were to be compared is encrypted
 	managed   []managed // with mode.scan: what is in the state
 	same      bool      // a state that is to be pushed is the one that is there
 	secrets   []string  // sensitive values, for the mask only
