@@ -40,15 +40,16 @@ func (s *scene) approvals(ctx context.Context, name, path string, change func(*a
 	s.begin(name, "approve", "another bundle than that of the plan: refused")
 	_, err := s.c.Client.Approve(ctx, first.ID, api.Decision{SHA256: second.Review.SHA256})
 	s.check(err != nil && strings.Contains(err.Error(), "has the sha256 "+first.Review.SHA256), "it says %v", err)
-	update := s.approved(ctx, first, "exactly this plan is applied, by another task", workflow.Succeeded, "")
+	update := s.approved(ctx, first, "exactly this plan is applied, by another task")
 	s.counts(update, 2, 0, 0)
 	s.check(output(update, "greeting") == "hello", "its outputs are %+v", update.Result)
 	s.check(update.Task != first.Task, "it ran in the task of the preview")
 	for _, step := range update.Steps {
 		s.check(step.Name != "plan", "it made a plan of its own")
 	}
-	stale := s.approved(ctx, second, "the state has moved: the plan is stale", workflow.Failed, workflow.ReasonPlanStale)
-	s.check(strings.Contains(stale.Detail, "the state's serial"), "the reason is %q", stale.Detail)
+	s.begin(name, "approve", "the state has moved: the plan is stale, and refused")
+	_, err = s.c.Client.Approve(ctx, second.ID, api.Decision{SHA256: second.Review.SHA256})
+	s.check(err != nil && strings.Contains(err.Error(), "plan_stale: "), "it says %v", err)
 
 	destroy := s.previewed(ctx, name, "destroy", "rejected")
 	_, err = s.c.Client.Reject(ctx, destroy.ID, api.Decision{SHA256: destroy.Review.SHA256, Comment: "not today"})
@@ -56,7 +57,7 @@ func (s *scene) approvals(ctx context.Context, name, path string, change func(*a
 	_, err = s.c.Client.Approve(ctx, destroy.ID, api.Decision{SHA256: destroy.Review.SHA256})
 	s.check(err != nil && strings.Contains(err.Error(), "was rejected by"), "an approval of it says %v", err)
 	destroy = s.previewed(ctx, name, "destroy", "waits as every plan does")
-	destroy = s.approved(ctx, destroy, "what was approved is destroyed", workflow.Succeeded, "")
+	destroy = s.approved(ctx, destroy, "what was approved is destroyed")
 	s.counts(destroy, 0, 0, 2)
 }
 
@@ -73,11 +74,11 @@ func (s *scene) previewed(ctx context.Context, workspace, asked, what string) ap
 }
 
 // approved approves the plan of a preview and waits for the end of the run that applies it.
-func (s *scene) approved(ctx context.Context, preview api.Workflow, what string, state workflow.State, reason workflow.Reason) api.Workflow {
+func (s *scene) approved(ctx context.Context, preview api.Workflow, what string) api.Workflow {
 	s.begin(preview.Workspace, "approve", what)
 	w, err := s.c.Client.Approve(ctx, preview.ID, api.Decision{SHA256: preview.Review.SHA256})
 	s.must(err)
-	return s.ends(ctx, w.Review.Applies, state, reason, 1)
+	return s.ends(ctx, w.Review.Applies, workflow.Succeeded, "", 1)
 }
 
 // artifact is what the bucket of the pool keeps of a run under a name, below the id of its workspace.
