@@ -33,7 +33,7 @@ func (c *ciCommand) chosen(a *app, cl *client.Client, job pipeline.Job, git pipe
 		all = slices.DeleteFunc(all, func(w api.Workspace) bool { return !slices.Contains(c.Workspace, w.Name) })
 	}
 	slices.SortFunc(all, func(x, y api.Workspace) int { return strings.Compare(x.Name, y.Name) })
-	s := ciChoice{a: a, of: c, job: job, git: git, host: host, path: path, changed: map[string][]string{}, orders: map[string]pipeline.Order{}}
+	s := ciChoice{a: a, of: c, job: job, git: git, host: host, path: path, changed: map[comparison][]string{}, orders: map[string]pipeline.Order{}}
 	for _, w := range all {
 		if err := s.look(w); err != nil {
 			return nil, err
@@ -57,12 +57,18 @@ type ciChoice struct {
 	job        pipeline.Job
 	git        pipeline.Git
 	host, path string                    // of the repository
-	changed    map[string][]string       // files, by the commit that the job's is compared with
+	changed    map[comparison][]string   // files
 	orders     map[string]pipeline.Order // of the commits that were applied last
 
 	chosen []pullrequest.Workspace
 	never  []string // workspaces that no commit of a push was applied to
 	older  []error  // why the job must not be applied
+}
+
+// comparison is what the job's commit is compared with: a commit, or with fork where its branch left that one's.
+type comparison struct {
+	base string
+	fork bool
 }
 
 // look takes a workspace along if the job is about it.
@@ -108,13 +114,14 @@ func (s *ciChoice) look(w api.Workspace) error {
 func (s *ciChoice) take(w api.Workspace, base string, fork bool, then func(*pullrequest.Workspace) error) error {
 	taken := []pullrequest.Workspace{{Workspace: w}}
 	if !s.of.All {
-		files, known := s.changed[base]
+		with := comparison{base, fork}
+		files, known := s.changed[with]
 		if !known {
 			var err error
 			if files, err = s.git.Changed(s.a.ctx, base, s.job.Head, fork); err != nil {
 				return &exitError{code: exitFailed, err: err}
 			}
-			s.changed[base] = files
+			s.changed[with] = files
 		}
 		taken = pullrequest.Affected([]api.Workspace{w}, s.host, s.path, s.job.Branch, files)
 	}

@@ -117,7 +117,7 @@ func TestCIApply_AnOlderCommitIsRefusedAsAWhole(t *testing.T) {
 		got := c.since(exitRefused, nil, append([]string{"ci", "--apply"}, args...)...)
 		has(t, "stderr", got.stderr, "network: commit "+pullrequest.Short(older)+" of this job is older than "+pullrequest.Short(newer)+", which wf_", "nothing is submitted", "--older")
 		if strings.Contains(got.stderr, "dns: commit") != (len(args) > 0) {
-			t.Errorf("%v: what does not differ is refused, or what is wanted is not:\n%s", args, got.stderr)
+			t.Errorf("%v: an unchanged workspace is refused, or a chosen one is not:\n%s", args, got.stderr)
 		}
 	}
 	c.since(exitFailed, nil, "ci", "--apply", "--detailed-exitcode")

@@ -134,7 +134,7 @@ func (in WithReason) Check() error {
 	if utf8.RuneCountInString(in.Reason) > 200 {
 		return workflow.Refuse(workflow.ErrInvalid, "reason", "a reason has at most 200 characters")
 	}
-	return workflow.CheckText("reason", in.Reason, 4*200)
+	return workflow.CheckText("reason", in.Reason, utf8.UTFMax*200)
 }
 
 // Plan is what a preview would change, as people read it: structure, never values.

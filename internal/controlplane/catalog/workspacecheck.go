@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hashicorp/go-version"
 
@@ -84,7 +85,7 @@ func checkWorkspace(w *api.Workspace) error {
 	if err := checkPlace(*w); err != nil {
 		return err
 	}
-	if err := workflow.CheckText("description", w.Description, 4*1000); err != nil {
+	if err := workflow.CheckText("description", w.Description, utf8.UTFMax*1000); err != nil {
 		return err
 	}
 	if w.MaxActive < 0 || w.MaxActive > 1000 {

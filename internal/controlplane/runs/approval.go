@@ -109,7 +109,7 @@ func planAttempt(spec api.Spec) int {
 }
 
 // ended adds to the commit of a run's success what that means for plans and commits: a preview's plan gets its review,
-// and what was applied is remembered.
+// and of a run that applied something its commit is kept.
 func (p *Calls) ended(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.Result) error {
 	if w.For == "" && w.PlanOf == "" && !pushes(w, in) {
 		return nil
@@ -133,7 +133,7 @@ func pushes(w *record.Workflow, in api.Result) bool {
 
 // applied remembers the commit of an approved plan that was applied, and that of a push.
 func applied(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec, push bool) error {
-	if spec.Source.Git == nil || spec.Options != nil { // with options it may be a part of the commit
+	if !push && spec.Plan == nil || spec.Source.Git == nil || spec.Options != nil { // with options it may be a part of the commit
 		return nil
 	}
 	k := record.AppliedKey(w.Org, w.WorkspaceID)

@@ -83,22 +83,17 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	return out
 }
 
-// viewReview is a review as people see it; nil before its plan was made.
-func viewReview(r record.Review, state api.StateFound, now time.Time) *api.Review {
+// reviewed adds to a run what became of its plan; nothing before the plan was made.
+func reviewed(w *api.Workflow, r record.Review, state api.StateFound, now time.Time) {
 	if r.Status == "" {
-		return nil
+		return
 	}
 	status, moved := rules.Stands(r, state, now)
-	return &api.Review{
+	w.ToApprove = w.State == workflow.Succeeded && status == api.ReviewWaiting
+	w.Review = &api.Review{
 		Status: status, Stale: moved, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter, AfterMerge: r.AfterMerge,
 		Submitters: r.Submitters, Needed: r.Needed, NeededWhy: r.NeededWhy, CarriedFrom: r.CarriedFrom, CarriedTo: r.CarriedTo, Votes: r.Votes, ExpiresAt: r.Expires, Applies: r.Applies,
 	}
-}
-
-// reviewed adds to a run what became of its plan.
-func reviewed(w *api.Workflow, r record.Review, state api.StateFound, now time.Time) {
-	w.Review = viewReview(r, state, now)
-	w.ToApprove = w.State == workflow.Succeeded && w.Review != nil && w.Review.Status == api.ReviewWaiting
 }
 
 // reviewOf reads the review of a preview's plan, and the state of the workspace by which it may be stale.
@@ -107,7 +102,8 @@ func reviewOf(ctx context.Context, c *ledger.Change, w *record.Workflow) (r reco
 	if err := c.Load(ctx, review, found); err != nil {
 		return r, state, err
 	}
-	return r, state, errors.Join(c.Read.Into(review, &r), c.Read.Into(found, &state))
+	err = errors.Join(c.Read.Into(review, &r), c.Read.Into(found, &state))
+	return r, state, err
 }
 
 // Workflow answers about one workflow, with its steps and its result.

@@ -196,6 +196,9 @@ func room(ctx context.Context, c *ledger.Change, org, prefix string, most int, w
 // group or its workspace is changed meanwhile.
 func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiver) (api.Waiver, error) {
 	w.Reason = strings.TrimSpace(w.Reason)
+	if err := workflow.CheckText("reason", w.Reason, 500); err != nil {
+		return w, err
+	}
 	printable := func(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
 	switch {
 	case w.Rule == "" || len(w.Rule) > 255 || !printable(w.Rule) || strings.ContainsAny(w.Rule, " \t"):
@@ -204,8 +207,6 @@ func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waive
 		return w, invalid("address", "an address has at most 1000 bytes, all printable")
 	case w.Reason == "":
 		return w, invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
-	case workflow.CheckText("reason", w.Reason, 500) != nil:
-		return w, workflow.CheckText("reason", w.Reason, 500)
 	case !w.Until.After(c.Now):
 		return w, invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
 	case w.Until.After(c.Now.Add(longestWaiver)):

@@ -272,14 +272,14 @@ func isSentinel(err error) bool {
 type caller struct{ store.Store }
 
 func (c caller) again(ctx context.Context, do func() error) error {
-	const most, mostUnknown = 10_000, 100
+	const maxTries, maxUnknown = 10_000, 100
 	unknown := 0
 	for try := 0; ; try++ {
 		err := do()
 		if errors.Is(err, store.ErrUnknown) {
 			unknown++
 		}
-		if !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || try == most || unknown == mostUnknown {
+		if !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrUnknown) || ctx.Err() != nil || try == maxTries || unknown == maxUnknown {
 			return err
 		}
 		wait(ctx, try)

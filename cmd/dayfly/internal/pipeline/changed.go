@@ -143,11 +143,11 @@ func (g Git) Missed(ctx context.Context, last, began, head string, files []strin
 		return nil, err
 	}
 	args := []string{"--literal-pathspecs", "rev-list", "--first-parent", last + ".." + strings.TrimSpace(string(common)), "--"}
-	out, err := g.run(ctx, append(args, files[:min(len(files), mostFiles)]...)...)
+	out, err := g.run(ctx, append(args, files[:min(len(files), maxFiles)]...)...)
 	return strings.Fields(string(out)), err
 }
 
-const mostFiles = 500 // of one command: Linux takes 2 MiB of arguments
+const maxFiles = 500 // of one command: Linux takes 2 MiB of arguments
 
 // missing says that the clone has no such commit, and why that is where it is known.
 func (g Git) missing(ctx context.Context, what string, err error) error {
