@@ -75,7 +75,7 @@ func (a *app) follow(cl *client.Client, id string, v logView) error {
 // watch shows a workflow's log and steps until it ends.
 func (a *app) watch(cl *client.Client, id string, v logView) (api.Workflow, *term.Live, error) {
 	w := a.stdout
-	if a.json() {
+	if a.json() || v.none {
 		w = a.stderr // standard output is for the result
 	}
 	f := &follower{
@@ -454,6 +454,9 @@ func (f *follower) showEnds(due func(stepEnd) bool) {
 	for len(f.ends) > 0 && due(f.ends[0]) {
 		s := f.ends[0].step
 		f.ends = f.ends[1:]
+		if f.view.none {
+			continue
+		}
 		f.live.Line(f.live.Style().Step(s.Status) + " " + stepLine(s))
 	}
 }

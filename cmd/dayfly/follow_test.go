@@ -250,7 +250,7 @@ func TestFollow_AnEngineCannotPoseAsTheRunner(t *testing.T) {
 	} {
 		page.Lines = append(page.Lines, api.LogLine{Step: "plan", Text: logstream.Foreign(said)})
 	}
-	page.Lines = append(page.Lines, api.LogLine{Step: "plan", Text: logstream.Ours + "hello"})
+	page.Lines = append(page.Lines, api.LogLine{Step: "plan", Text: api.RunnerLine + "hello"})
 	page.Next = int64(len(page.Lines))
 	f.showLines(page)
 	got := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")

@@ -14,10 +14,11 @@ type logView struct {
 	timestamps bool
 	attempt    int   // 0: the latest
 	from       int64 // number of the first line
+	none       bool  // neither lines nor steps are shown
 }
 
 func (v logView) shows(l api.LogLine) bool {
-	return len(v.steps) == 0 || slices.Contains(v.steps, l.Step)
+	return !v.none && (len(v.steps) == 0 || slices.Contains(v.steps, l.Step))
 }
 
 // logs prints the log of one attempt so far, and returns the number of lines.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,7 +12,7 @@ import (
 type runOptions struct {
 	Targets     []string `name:"target" sep:"none" placeholder:"ADDRESS" help:"Only this resource and what it needs; repeat it for more."`
 	Replace     []string `sep:"none" placeholder:"ADDRESS" help:"Make this resource anew; repeat it for more."`
-	Vars        []string `name:"var" sep:"none" placeholder:"NAME=VALUE" help:"Variable that wins over the workspace's; a value that is a list or an object in JSON is one. Never a secret."`
+	Vars        []string `name:"var" sep:"none" placeholder:"NAME=VALUE" help:"Variable that wins over the workspace's; read by its declared type, as the engine's own -var. Never a secret."`
 	VarFiles    []string `name:"var-file" sep:"none" placeholder:"FILE" help:"File of variables in the source, relative to the root module; it is read after those of the workspace."`
 	Ref         *string  `placeholder:"REF" help:"Branch, tag or commit of the git source, instead of the workspace's."`
 	RefreshOnly bool     `help:"Change no resource, only what the state knows of them."`
@@ -36,7 +35,7 @@ func (c *runOptions) options() (*api.Options, error) {
 		if out.Variables == nil {
 			out.Variables = map[string]any{}
 		}
-		out.Variables[name] = variableValue(value)
+		out.Variables[name] = value
 	}
 	for _, given := range c.Imports {
 		address, id, ok := cutAddress(given)
@@ -49,19 +48,6 @@ func (c *runOptions) options() (*api.Options, error) {
 		return nil, nil //nolint:nilnil // no options
 	}
 	return out, nil
-}
-
-// variableValue reads a list or an object in JSON; any other value is text, which the engine converts.
-func variableValue(value string) any {
-	var out any
-	if strings.HasPrefix(value, "[") || strings.HasPrefix(value, "{") {
-		in := json.NewDecoder(strings.NewReader(value))
-		in.UseNumber() // a large number stays what it is
-		if err := in.Decode(&out); err == nil && !in.More() {
-			return out
-		}
-	}
-	return value
 }
 
 // cutAddress cuts ADDRESS=ID at the first = that is not in a quoted key of the address.

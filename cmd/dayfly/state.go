@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -21,9 +22,68 @@ type stateList struct {
 	Workspace string `arg:"" help:"The workspace."`
 }
 
-// Run submits the job and follows it.
+// Run submits the job, waits for it and prints the addresses that it found. All that is said about the job goes to standard
+// error.
 func (c *stateList) Run(a *app, cl *client.Client) error {
-	return a.onState(cl, api.Submit{Workspace: c.Workspace, Operation: workflow.StateList})
+	w, err := cl.Submit(a.ctx, api.Submit{Workspace: c.Workspace, Type: workflow.Deployment, Operation: workflow.StateList})
+	if err != nil {
+		return err
+	}
+	last, live, err := a.watch(cl, w.ID, logView{none: true})
+	if err != nil {
+		return err
+	}
+	if last.State != workflow.Succeeded {
+		for _, line := range summary(live.Style(), last) {
+			live.Line(line)
+		}
+		return a.ending(last)
+	}
+	addresses, err := c.addresses(a, cl, last)
+	if err != nil {
+		return err
+	}
+	for _, s := range last.Steps {
+		if s.Name == api.StepState && len(addresses) == 0 {
+			a.say("no resources: %s", term.Clean(s.Text))
+		}
+	}
+	if a.json() {
+		return a.encode(addresses)
+	}
+	for _, address := range addresses {
+		if err := a.print("%s", term.Clean(address)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addresses are the lines that the engine printed in the step that lists the state. What the runner adds to them goes to
+// standard error: lines may be missing.
+func (c *stateList) addresses(a *app, cl *client.Client, w api.Workflow) ([]string, error) {
+	found, open := []string{}, false
+	for offset := int64(0); ; {
+		page, err := cl.Logs(a.ctx, w.ID, w.Attempt, offset, logPage, 0)
+		if err != nil || len(page.Lines) == 0 {
+			return found, err
+		}
+		for _, l := range page.Lines {
+			switch listed := l.Step == api.StepState; {
+			case listed && open:
+				found[len(found)-1] += l.Text
+			case listed && !l.IsRunner():
+				found = append(found, l.Text)
+			case (listed || l.Step == "") && strings.HasPrefix(l.Text, api.RunnerLine):
+				a.say("%s", term.Clean(l.Text))
+				continue
+			default:
+				continue
+			}
+			open = l.More
+		}
+		offset = page.Next
+	}
 }
 
 type stateUnlock struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -21,7 +22,7 @@ func (w *world) spec(found *api.StateFound, lines ...string) api.Spec {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.says(runner, "state list", lines)
+	w.says(runner, api.StepState, lines)
 	if _, err := runner.Result(ctx, api.Result{Outcome: workflow.Succeeded, State: found, LogEnd: int64(len(lines))}); err != nil {
 		w.t.Fatal(err)
 	}
@@ -99,21 +100,38 @@ func TestState_IsChosenLookedAtAndListed(t *testing.T) {
 	}
 
 	for _, tc := range []struct {
-		args []string
-		op   workflow.Operation
-		lock string
+		args   []string
+		op     workflow.Operation
+		lock   string
+		stdout string
 	}{
-		{[]string{"state", "list", "net"}, workflow.StateList, ""},
-		{[]string{"state", "unlock", "net", "0a1b", "--yes"}, workflow.StateUnlock, "0a1b"},
+		{[]string{"state", "list", "net"}, workflow.StateList, "", "terraform_data.thing\n"},
+		{[]string{"state", "list", "net", "-o", "name"}, workflow.StateList, "", "terraform_data.thing\n"},
+		{[]string{"state", "list", "net", "-o", "json"}, workflow.StateList, "", "[\n  \"terraform_data.thing\"\n]\n"},
+		{[]string{"state", "list", "net", "-o", "yaml"}, workflow.StateList, "", "- terraform_data.thing\n"},
+		{[]string{"state", "unlock", "net", "0a1b", "--yes"}, workflow.StateUnlock, "0a1b", ""},
 	} {
 		done := make(chan answer)
 		go func() { done <- w.in(t.Context(), "", tc.args...) }()
-		spec := w.spec(nil, "terraform_data.thing")
+		spec := w.spec(nil, "$ terraform state list", "terraform_data.thing", "[dayfly] 3 lines are missing here")
 		got := <-done
 		if spec.Operation != tc.op || spec.LockID != tc.lock || got.code != exitOK {
 			t.Errorf("%v: got %+v for %+v", tc.args, got, spec)
 		}
-		has(t, string(tc.op), got.stdout, "terraform_data.thing")
+		if tc.op == workflow.StateUnlock {
+			has(t, "unlock", got.stdout, "terraform_data.thing", "succeeded")
+			continue
+		}
+		if got.stdout != tc.stdout {
+			t.Errorf("%v printed %q", tc.args, got.stdout)
+		}
+		has(t, "what is said about it", got.stderr, "3 lines are missing here")
+	}
+	done := make(chan answer)
+	go func() { done <- w.in(t.Context(), "", "state", "list", "net") }()
+	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "no such bucket"})
+	if got := <-done; got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no such bucket") {
+		t.Errorf("a list that failed: got %+v", got)
 	}
 	if got := w.run("state", "unlock", "net", "0a1b"); got.code != exitUsage {
 		t.Errorf("nobody was asked: got %+v", got)

@@ -166,7 +166,7 @@ type Spec struct {
 type Options struct {
 	Targets     []string `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and what they need, as terraform's -target" example:"aws_subnet.a"`
 	Replace     []string `json:"replace,omitempty" maxItems:"100" doc:"Resources to make anew, as terraform's -replace" example:"aws_instance.web"`
-	Variables   Values   `json:"variables,omitempty" doc:"Variables that win over the workspace's; never a secret"`
+	Variables   Values   `json:"variables,omitempty" doc:"Variables that win over the workspace's; a text is read by the declared type, as the engine's own -var; never a secret"`
 	VarFiles    []string `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, after those of the workspace"`
 	Ref         string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit of the git source instead of the workspace's"`
 	RefreshOnly bool     `json:"refresh_only,omitempty" doc:"Change no resource, only what the state knows of them"`
@@ -242,6 +242,18 @@ type LogLine struct {
 	Step string    `json:"step,omitempty" maxLength:"64" doc:"Name of the step that wrote it" example:"plan"`
 	Text string    `json:"text" doc:"The line, without its end and with its escape sequences, such as colours" example:"Plan: 1 to add, 0 to change, 0 to destroy."`
 	More bool      `json:"more,omitempty" doc:"Whether the line goes on in the next one: a line that is too long is sent in pieces"`
+}
+
+// What the lines begin with that the runner itself writes into a log. A line of a program that looks like one of them gets
+// a mark, so that it begins with neither.
+const (
+	RunnerLine  = "[dayfly] "
+	CommandLine = "$ " // names a command that the runner calls
+)
+
+// IsRunner reports whether the runner wrote a line itself, not a program.
+func (l LogLine) IsRunner() bool {
+	return strings.HasPrefix(l.Text, RunnerLine) || strings.HasPrefix(l.Text, CommandLine)
 }
 
 // Logs sends lines.

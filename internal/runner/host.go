@@ -80,12 +80,12 @@ func (h *host) Skip(_ context.Context, name, text string) error {
 // Logf implements engine.Host.
 func (h *host) Logf(format string, args ...any) { h.r.logf(format, args...) }
 
-// logf writes a line of the runner's own to the log: one that begins with logstream.Ours or logstream.Shell. What it
+// logf writes a line of the runner's own to the log: one that begins with api.RunnerLine or api.CommandLine. What it
 // quotes may come from the engine, and cannot make another such line.
 func (r *run) logf(format string, args ...any) {
-	begins, said := logstream.Ours, fmt.Sprintf(format, args...)
-	if command, ok := strings.CutPrefix(said, logstream.Shell); ok {
-		begins, said = logstream.Shell, command
+	begins, said := api.RunnerLine, fmt.Sprintf(format, args...)
+	if command, ok := strings.CutPrefix(said, api.CommandLine); ok {
+		begins, said = api.CommandLine, command
 	}
 	lines := strings.Split(said, "\n")
 	for i, line := range lines {
@@ -144,7 +144,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 		return -1, fmt.Errorf("run command: %q is not an absolute path", slices.Concat(c.Args, []string{""})[0])
 	}
 	if !c.Quiet {
-		h.Logf("%s%s", logstream.Shell, commandLine(c.Args))
+		h.Logf("%s%s", api.CommandLine, commandLine(c.Args))
 	}
 	log := h.r.stream()
 	spec := child.Spec{

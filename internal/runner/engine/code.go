@@ -26,6 +26,7 @@ type Code struct {
 	Modules   []string          // sources of the modules that it calls: those that are plain strings
 	Early     bool              // with tofu, init needs variables: for a backend, or for the source of a module
 	Ephemeral bool              // it declares an ephemeral variable, which no plan keeps
+	Types     map[string]string // of the variables that declare one: its first word, such as string or list
 	Unsure    bool              // something could not be read
 }
 
@@ -33,6 +34,7 @@ type Code struct {
 func readDeclared(root, engine string) declared {
 	c := ReadCode(os.DirFS(root), ".", engine)
 	d := c.declared()
+	d.types = c.Types
 	d.asks = c.Ephemeral || c.Unsure || engine == api.EngineTofu && c.Early
 	return d
 }
@@ -119,6 +121,13 @@ func (c *Code) backend(name string) {
 	c.Backend, c.Settings, c.Computed, c.Cloud = name, map[string]string{}, nil, false
 }
 
+func (c *Code) typed(variable, word string) {
+	if c.Types == nil {
+		c.Types = map[string]string{}
+	}
+	c.Types[variable] = word
+}
+
 func (c *Code) cloud() { c.Backend, c.Settings, c.Computed, c.Cloud = "", nil, nil, true }
 
 // parseHCL reads tokens, not a syntax tree: the parser of the language follows nested expressions on the stack without
@@ -129,6 +138,7 @@ func parseHCL(src []byte, name string, c *Code) {
 	depth := 0
 	top := ""      // the word of the block at the top that encloses this token
 	inner := false // a backend block in a terraform block does
+	of := ""       // its label
 	for i, t := range tokens {
 		switch t.Type {
 		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
@@ -153,11 +163,13 @@ func parseHCL(src []byte, name string, c *Code) {
 				c.Early = true
 			case depth == 1 && top == "variable" && word == "ephemeral":
 				c.Ephemeral = true
+			case depth == 1 && top == "variable" && word == "type":
+				c.typed(of, typeWord(tokens[i:]))
 			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
 			case depth == 0 && word == "provider" && label != "":
 				c.Providers = append(c.Providers, label)
 			case depth == 0 && (word == "terraform") == (label == ""):
-				top = word
+				top, of = word, label
 			case depth == 1 && top == "terraform" && word == "cloud" && label == "":
 				c.cloud()
 			case depth == 1 && top == "terraform" && word == "backend" && label != "":
@@ -182,6 +194,17 @@ func literal(tokens hclsyntax.Tokens) string {
 		}
 	}
 	return string(tokens[3].Bytes)
+}
+
+// typeWord reads the first word of the type that an attribute has.
+func typeWord(tokens hclsyntax.Tokens) string {
+	if len(tokens) < 3 || tokens[1].Type != hclsyntax.TokenEqual {
+		return ""
+	}
+	if tokens[2].Type == hclsyntax.TokenOQuote && len(tokens) > 3 {
+		return string(tokens[3].Bytes) // as before version 0.12
+	}
+	return string(tokens[2].Bytes)
 }
 
 // header reads the head of a block: a word, at most one label, and an opening brace.
@@ -216,9 +239,13 @@ func parseJSON(src []byte, c *Code) {
 	}
 	for _, top := range blocks(doc) {
 		for _, variables := range blocks(top["variable"]) {
-			for _, declared := range variables {
+			for name, declared := range variables {
 				for _, one := range blocks(declared) {
 					c.Ephemeral = c.Ephemeral || one["ephemeral"] != nil
+					if written, ok := one["type"].(string); ok {
+						first, _, _ := strings.Cut(written, "(")
+						c.typed(name, first)
+					}
 				}
 			}
 		}

@@ -179,11 +179,15 @@ func ReadDeployment(raw []byte) (resources int, serial int64, inventory *api.Inv
 	return doc.resources, doc.serial, inventoryOf(d.managed()), err
 }
 
-// WithSettings returns the settings of a stack, where the state has a salt.
+// WithSettings returns the settings of a stack of a project, where the state has a salt.
 func WithSettings(raw, project string, variables map[string]any, salt string) (string, error) {
 	var secrets secretsProvider
 	secrets.State.Salt = salt
-	out, err := withSettings([]byte(raw), project, variables, secrets)
+	p, err := readProject([]byte(project), "Pulumi.yaml")
+	if err != nil {
+		return "", err
+	}
+	out, err := withSettings([]byte(raw), p, variables, secrets)
 	return string(out), err
 }
 

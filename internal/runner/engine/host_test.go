@@ -112,7 +112,11 @@ func (h *host) WhoseStates(_ context.Context, states []api.StateRef) ([]api.Othe
 }
 
 func (h *host) Logf(format string, args ...any) {
-	_, _ = stream{h}.Write(fmt.Appendf(nil, format+"\n", args...))
+	said := fmt.Sprintf(format, args...)
+	if !strings.HasPrefix(said, api.CommandLine) {
+		said = api.RunnerLine + said
+	}
+	_, _ = stream{h}.Write([]byte(said + "\n"))
 }
 
 func (h *host) Mask(values ...string) {

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -93,6 +97,41 @@ func (t *terraform) readable(name string) error {
 		return stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
 	}
 	return nil
+}
+
+// asDeclared returns the variables of a run as a file is to have them. A text may be meant as a list or an object: it is
+// then what the engine's own flag -var takes it for, an expression. Terraform does so by the declared type; with a type
+// any the text has to look like one, because it may be meant as text too. What is no expression stays text, and the
+// engine says what it wants.
+func asDeclared(given map[string]any, types map[string]string) map[string]any {
+	all := maps.Clone(given)
+	for name, value := range given {
+		written, ok := value.(string)
+		switch types[name] {
+		case "", "string", "number", "bool":
+			continue
+		case "any":
+			ok = ok && (strings.HasPrefix(strings.TrimSpace(written), "[") || strings.HasPrefix(strings.TrimSpace(written), "{"))
+		}
+		if raw, err := constant(written); ok && err == nil {
+			all[name] = raw
+		}
+	}
+	return all
+}
+
+// constant returns the JSON of an expression of the engine's language that needs no variables. Options are bounded, and
+// so is the depth to which the parser follows one.
+func constant(written string) (json.RawMessage, error) {
+	parsed, diags := hclsyntax.ParseExpression([]byte(written), "", hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	value, diags := parsed.Value(nil)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	return ctyjson.SimpleJSONValue{Value: value}.MarshalJSON()
 }
 
 // importVersions are the first versions that know import blocks.

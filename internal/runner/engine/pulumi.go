@@ -285,7 +285,7 @@ func (p *pulumi) writeSettings() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
-	settings, err := withSettings(raw, p.project.Name, variablesOf(p.j.Spec), p.was.Secrets)
+	settings, err := withSettings(raw, p.project, variablesOf(p.j.Spec), p.was.Secrets)
 	if err == nil && settings != nil {
 		if err = p.root.mkdirs(path.Dir(file)); err == nil {
 			err = p.root.write(file, settings)

@@ -183,6 +183,9 @@ func TestPulumi_LifeOfAStack(t *testing.T) {
 			if (got.Inventory != nil) != (op == "") {
 				t.Errorf("%s: inventory: got %+v", op, got.Inventory)
 			}
+			if listed := strings.Contains(h.text(), "\nurn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev\n"); listed != (op == workflow.StateList) {
+				t.Errorf("%s: the stack is listed: %v\n%s", op, listed, h.text())
+			}
 		}
 		if diff := cmp.Diff(kept, filesBelow(t, j.StateDir)); diff != "" {
 			t.Errorf("runs that only read have changed the directory (-before +after):\n%s", diff)

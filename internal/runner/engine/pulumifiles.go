@@ -33,7 +33,8 @@ type pulumiProject struct {
 	Backend struct {
 		URL string `yaml:"url"`
 	} `yaml:"backend"`
-	ConfigDir string `yaml:"stackConfigDir"`
+	ConfigDir string    `yaml:"stackConfigDir"`
+	Config    yaml.Node `yaml:"config"`
 
 	file string // its own name
 }
@@ -59,6 +60,21 @@ func (p pulumiProject) settings(stack string) string {
 	return path.Join(p.ConfigDir, "Pulumi."+stack+path.Ext(p.file))
 }
 
+// asDeclared returns the value of a variable: a text that is JSON as what it stands for, where the project declares a list
+// or an object. In all other places Pulumi wants the text.
+func (p pulumiProject) asDeclared(name string, value any) any {
+	short := strings.TrimPrefix(name, p.Name+":")
+	written, ok := value.(string)
+	declared := cmp.Or(settingOf(&p.Config, short), settingOf(&p.Config, p.Name+":"+short))
+	if !ok || declared == nil || !json.Valid([]byte(written)) {
+		return value
+	}
+	if kind := settingOf(declared, "type"); kind != nil && (kind.Value == "array" || kind.Value == "object") {
+		return json.RawMessage(written)
+	}
+	return value
+}
+
 // stateFile is where a backend that is a directory keeps the state of a stack.
 func (p pulumiProject) stateFile(stack string) string {
 	return ".pulumi/stacks/" + p.Name + "/" + stack + ".json"
@@ -79,7 +95,7 @@ func (p pulumiProject) shortStack(name string) (string, error) {
 
 // withSettings returns the settings of a stack with the workspace's variables among them, and with what its secrets are
 // encrypted by, where only the state has kept that. All else stays.
-func withSettings(raw []byte, project string, variables map[string]any, secrets secretsProvider) ([]byte, error) {
+func withSettings(raw []byte, project pulumiProject, variables map[string]any, secrets secretsProvider) ([]byte, error) {
 	doc := yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	if len(bytes.TrimSpace(raw)) > 0 {
 		if err := yaml.Unmarshal(raw, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
@@ -94,7 +110,7 @@ func withSettings(raw []byte, project string, variables map[string]any, secrets 
 			config = &yaml.Node{Kind: yaml.MappingNode}
 		}
 		for _, name := range slices.Sorted(maps.Keys(variables)) {
-			value, err := json.Marshal(variables[name])
+			value, err := json.Marshal(project.asDeclared(name, variables[name]))
 			var n yaml.Node
 			if err == nil {
 				err = yaml.Unmarshal(value, &n) // JSON is YAML, and its numbers stay as they are written
@@ -102,9 +118,9 @@ func withSettings(raw []byte, project string, variables map[string]any, secrets 
 			if err != nil {
 				return nil, fmt.Errorf("the variable %s cannot be written", quote(name))
 			}
-			setSetting(config, strings.TrimPrefix(name, project+":"), nil) // the short form of the same key
+			setSetting(config, strings.TrimPrefix(name, project.Name+":"), nil) // the short form of the same key
 			if !strings.Contains(name, ":") {
-				name = project + ":" + name
+				name = project.Name + ":" + name
 			}
 			setSetting(config, name, n.Content[0])
 		}

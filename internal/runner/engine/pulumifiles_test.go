@@ -60,7 +60,7 @@ func TestPulumi_ReadsAState(t *testing.T) {
 // Variables win over the settings of the source, which else stay as they are; a key that only the state has kept is added.
 func TestPulumi_VariablesBecomeSettings(t *testing.T) {
 	before := lines("encryptionsalt: v1:own", "config:", "  word: old", "  demo:size: 3", "  aws:region: eu-west-1", "  demo:key: {secure: 'v1:abc'}", "  demo:since: 2020-01-01")
-	out, err := engine.WithSettings(before, "demo", map[string]any{"word": "a \"b\"\n<c>", "demo:size": 12345678901.0, "aws:region": "eu-west-2", "list": []any{true, "x"}}, "v1:state")
+	out, err := engine.WithSettings(before, "name: demo", map[string]any{"word": "a \"b\"\n<c>", "demo:size": 12345678901.0, "aws:region": "eu-west-2", "list": []any{true, "x"}}, "v1:state")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +79,16 @@ func TestPulumi_VariablesBecomeSettings(t *testing.T) {
 	if got["encryptionsalt"] != "v1:own" || !strings.Contains(out, "since: 2020-01-01\n") {
 		t.Errorf("the settings of the source were changed:\n%s", out)
 	}
-	if out, err = engine.WithSettings("", "demo", nil, "v1:state"); err != nil || out != "encryptionsalt: \"v1:state\"\n" {
+	const project = "name: demo\nconfig:\n  zones: {type: array, items: {type: string}}\n  demo:tags: {type: object}\n  text: {type: string}\n"
+	texts := map[string]any{"demo:zones": `["a"]`, "tags": `{"b": 1}`, "text": `["c"]`, "other": `["d"]`}
+	out, err = engine.WithSettings("", project, texts, "")
+	if want := "config:\n    demo:zones: [\"a\"]\n    demo:other: \"[\\\"d\\\"]\"\n    demo:tags: {\"b\": 1}\n    demo:text: \"[\\\"c\\\"]\"\n"; err != nil || out != want {
+		t.Errorf("texts of declared types: got %s, %v, want %s", out, err, want)
+	}
+	if out, err = engine.WithSettings("", "name: demo", nil, "v1:state"); err != nil || out != "encryptionsalt: \"v1:state\"\n" {
 		t.Errorf("got %q, %v, want the salt that the state has kept", out, err)
 	}
-	if out, err = engine.WithSettings("- a\n", "demo", nil, ""); err == nil {
+	if out, err = engine.WithSettings("- a\n", "name: demo", nil, ""); err == nil {
 		t.Errorf("a list was taken for settings: %q", out)
 	}
 }
@@ -171,7 +177,7 @@ func FuzzPulumiSettings(f *testing.F) {
 	f.Add("config: {a: b}\n", "v1:x")
 	f.Add("config: &a {b: *a}", "")
 	f.Fuzz(func(t *testing.T, raw, salt string) {
-		out, err := engine.WithSettings(raw, "demo", map[string]any{"word": "x"}, salt)
+		out, err := engine.WithSettings(raw, "name: demo", map[string]any{"word": "x"}, salt)
 		if err != nil {
 			return
 		}

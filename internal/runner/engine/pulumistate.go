@@ -224,9 +224,11 @@ func (p *pulumi) takeOver(ctx context.Context, c otherState) (err error) {
 
 // list shows what is in the state.
 func (p *pulumi) list(context.Context) (string, error) {
+	log := p.h.LogWriter()
 	for _, r := range p.was.Resources {
-		p.h.Logf("%s", r.URN)
+		_, _ = fmt.Fprintln(log, r.URN)
 	}
+	_ = log.Close()
 	if !p.exists {
 		return "there is no stack " + p.stack + " in " + p.place.String(), nil
 	}

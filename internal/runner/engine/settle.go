@@ -100,6 +100,9 @@ func (t *terraform) choose() (err error) {
 		return runnerError(fmt.Errorf("remove %s: %w", overrideName, err))
 	}
 	t.code = readDeclared(t.j.Root, spec.Engine)
+	if t.runVarFile, err = t.writeVariables(asDeclared(t.options().Variables, t.code.types)); err != nil {
+		return runnerError(err)
+	}
 	if err := t.layVariables(); err != nil {
 		return err
 	}

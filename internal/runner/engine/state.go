@@ -39,7 +39,8 @@ type declared struct {
 	path, workspaceDir string
 	computed           bool
 
-	asks bool // not only plan has to be given the variables
+	asks  bool              // not only plan has to be given the variables
+	types map[string]string // first words of the types of its variables
 }
 
 // elsewhere says whether the code keeps its state outside the task, where it survives.

@@ -112,10 +112,7 @@ func (t *terraform) prepare() (err error) {
 	}
 	t.planName = newName("plan-", ".tfplan")
 	t.planFile = t.temp.join(t.planName)
-	if t.varFile, err = t.writeVariables(t.j.Spec.Variables); err != nil {
-		return err
-	}
-	t.runVarFile, err = t.writeVariables(t.options().Variables)
+	t.varFile, err = t.writeVariables(t.j.Spec.Variables)
 	return err
 }
 

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -171,6 +172,49 @@ func TestRun_FlagsOfTheEnvironmentBreakNoOtherCommand(t *testing.T) {
 		}
 		if want := map[string]bool{"version": false, "init": true, "plan": true, "show": false, "apply": true}; fmt.Sprint(flagged) != fmt.Sprint(want) {
 			t.Errorf("with flags: %v, want %v", flagged, want)
+		}
+	})
+}
+
+// A text of a run is what the variable's declared type makes of it, as with the engine's own -var.
+func TestRun_TextsGoByTheDeclaredType(t *testing.T) {
+	files := map[string]string{
+		"main.tf": `
+variable "text" { type = string }
+variable "untyped" {}
+variable "count_of" { type = number }
+variable "zones" {
+  description = "where"
+  type        = list(string)
+}
+variable "sizes" { type = object({ a = number, b = optional(string) }) }
+variable "large" { type = list(number) }
+variable "any_list" { type = any }
+variable "any_text" { type = any }
+output "all" {
+  value = jsonencode([var.text, var.untyped, var.count_of, var.zones, var.sizes.a, var.large, var.any_list, var.any_text, var.pairs])
+}
+`,
+		"more.tf.json": `{"variable": {"pairs": {"type": "map(string)"}}}`,
+	}
+	given := api.Values{
+		"text": `["a"]`, "untyped": `{"a": 1}`, "count_of": "7", "zones": `["a", "b"]`, "sizes": `{ a = 1 }`, "large": `[9007199254740993]`,
+		"any_list": ` ["x"]`, "any_text": "5", "pairs": `{k = "v"}`,
+	}
+	const want = `["[\"a\"]","{\"a\": 1}",7,["a","b"],1,[9007199254740993],["x"],"5",{"k":"v"}]`
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Update, files)
+		j.Spec.Options = &api.Options{Variables: given}
+		h := newHost()
+		if out, err := engine.Run(t.Context(), h, j); err != nil || out.Outputs[0].Value != want {
+			t.Errorf("%v: got %v\n%s", err, out.Outputs, h.text())
+		}
+		j = job(t, name, workflow.Preview, files)
+		j.Spec.Options = &api.Options{Variables: maps.Clone(given)}
+		j.Spec.Options.Variables["zones"] = `["a", upper("b")]`
+		_, err := engine.Run(t.Context(), newHost(), j)
+		if f := failure(t, err); !strings.Contains(f.Detail, "zones") && !strings.Contains(f.Detail, "Invalid value for input variable") {
+			t.Errorf("no constant: got %s", f.Detail)
 		}
 	})
 }

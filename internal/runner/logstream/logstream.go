@@ -155,7 +155,7 @@ func (s *Stream) add(step, line string, more bool, spare int64) {
 			return
 		}
 		s.full, l.More = true, false
-		l.Text = fmt.Sprintf(Ours+"log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
+		l.Text = fmt.Sprintf(api.RunnerLine+"log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
 	}
 	if s.out.add(l); len(s.out.short) >= mostPending {
 		s.write()
@@ -195,7 +195,7 @@ func (s *Stream) write() {
 	p := s.out
 	if s.lost > 0 {
 		var all pending
-		all.add(api.LogLine{At: s.cfg.Now().UTC(), Text: fmt.Sprintf(Ours+"%s missing here: the disk had no room", text.Are(s.lost, "line"))})
+		all.add(api.LogLine{At: s.cfg.Now().UTC(), Text: fmt.Sprintf(api.RunnerLine+"%s missing here: the disk had no room", text.Are(s.lost, "line"))})
 		p = pending{append(all.short, p.short...), p.lines + 1, p.wire + all.wire, p.weight + all.weight}
 	}
 	if p.lines == 0 {
@@ -345,7 +345,7 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 			return false
 		}
 		if s.base == s.tooLarge {
-			l.Text = fmt.Sprintf(Ours+"a line of %d bytes is missing here: it was refused as too large", len(l.Text))
+			l.Text = fmt.Sprintf(api.RunnerLine+"a line of %d bytes is missing here: it was refused as too large", len(l.Text))
 		}
 		out.Lines = append(out.Lines, l)
 		return len(out.Lines) < limit

@@ -8,19 +8,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-const (
-	// Ours begins the lines of the runner itself, but for those that name a command.
-	Ours = "[dayfly] "
-	// Shell begins the lines that name a command, as the runner calls it.
-	Shell = "$ "
-
-	// foreign stands before what looks like the beginning of such a line and was printed by something else. A terminal
-	// takes its first character as the end of an escape sequence if there is an open one, the second is seen.
-	foreign = "|| "
-)
+// foreign stands before what looks like the beginning of a line of the runner's and was printed by something else. A
+// terminal takes its first character as the end of an escape sequence if there is an open one, the second is seen.
+const foreign = "|| "
 
 // Foreign returns a line that was printed by something else than the runner so that it cannot be taken for one of the
-// runner's: what looks like Ours or Shell gets a mark before it, where it may be the beginning of what is seen. That is
+// runner's: what looks like api.RunnerLine or api.CommandLine gets a mark before it, where it may be the beginning of what is seen. That is
 // the beginning of the line, white space, escape sequences and what has no width aside, and what follows a control
 // character, such as a carriage return, because a terminal may print it over what stands before it. Capital letters, other
 // brackets, look-alike letters and what is not seen between them count too, but of six look-alikes one must be the
@@ -57,7 +50,7 @@ func Foreign(line string) string {
 	return out.String() + line[done:]
 }
 
-// named reports whether a text begins like Ours.
+// named reports whether a text begins like api.RunnerLine.
 func named(s string) bool {
 	r, n := utf8.DecodeRuneInString(s)
 	if r != '[' && (r < utf8.RuneSelf || !unicode.Is(unicode.Ps, r)) {
@@ -81,7 +74,7 @@ func named(s string) bool {
 	return exact > 0
 }
 
-// prompt reports whether a text begins like Shell.
+// prompt reports whether a text begins like api.CommandLine.
 func prompt(s string) bool {
 	r, n := utf8.DecodeRuneInString(s)
 	if r != '$' && r != '\uff04' && r != '\ufe69' {

@@ -84,10 +84,10 @@ func TestStream_TellsOwnLinesFromOthers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		s.Say("apply", logstream.Ours+"hello", false)
-		s.Add("apply", logstream.Ours+"apply succeeded", false)
+		s.Say("apply", api.RunnerLine+"hello", false)
+		s.Add("apply", api.RunnerLine+"apply succeeded", false)
 		s.Add("apply", strings.Repeat("x", 100), true)
-		s.Add("apply", logstream.Shell+"rm", false)
+		s.Add("apply", api.CommandLine+"rm", false)
 		if err := s.Flush(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -95,7 +95,7 @@ var errNoLine = errors.New("there is no line where one was written")
 
 // missing stands for a line that cannot be read back.
 func (s *spool) missing() api.LogLine {
-	return api.LogLine{At: time.Unix(0, 0).UTC(), Text: fmt.Sprintf(Ours+"this line is missing: it could not be read back: %v", s.broken)}
+	return api.LogLine{At: time.Unix(0, 0).UTC(), Text: fmt.Sprintf(api.RunnerLine+"this line is missing: it could not be read back: %v", s.broken)}
 }
 
 // close leaves the file to the agent, if there is something left to send in it.
