@@ -96,7 +96,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		if err == nil {
 			h.root, err = job.Root, r.writeFiles(job.Root, spec.Files)
 		}
-		return "", err
+		return pointers(fetched.Pointers), err
 	})
 	if err != nil {
 		reason := workflow.ReasonSourceFailed
@@ -154,6 +154,15 @@ const DataMarker = source.DataMarker
 
 // errMoved means that a directory source has changed.
 var errMoved = errors.New("files of the source were changed after the run was submitted: submit it again to run the current files")
+
+// pointers says in the step of the source that a run finds pointers of git LFS in place of some files.
+func pointers(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("git LFS keeps the contents of %s elsewhere, and they are not fetched: what reads one gets its pointer: %s",
+		text.Count(len(names), "file"), text.Some(names, 5))
+}
 
 // errOtherCopy means that the launcher copied a directory source as if its root module were another one: state, and
 // which workspace the engine has selected, are left out of such a copy.

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -100,7 +101,6 @@ func TestRun_PullsAndPushesStates(t *testing.T) {
 	})
 }
 
-// Under an approval, a push is looked at first, then made to the state that was looked at, or not at all.
 // A state that OpenTofu encrypts is not one without resources.
 func TestRun_PushesAStateThatTheEngineEncrypts(t *testing.T) {
 	const encryption = `terraform {
@@ -118,6 +118,9 @@ func TestRun_PushesAStateThatTheEngineEncrypts(t *testing.T) {
 }
 `
 	files := map[string]string{"main.tf": thing, "encryption.tf": encryption}
+	if _, err := exec.LookPath(api.EngineTofu); err != nil {
+		t.Skip("tofu is not on this machine")
+	}
 	updated := func(files map[string]string) engine.Job {
 		t.Helper()
 		j := job(t, api.EngineTofu, workflow.Update, files)
@@ -152,6 +155,7 @@ func TestRun_PushesAStateThatTheEngineEncrypts(t *testing.T) {
 	}
 }
 
+// Under an approval, a push is looked at first, then made to the state that was looked at, or not at all.
 func TestRun_PushThatWasApproved(t *testing.T) {
 	statePlaces(t, func(t *testing.T, name string, files map[string]string, place api.State) {
 		first := job(t, name, workflow.Update, files)

@@ -80,6 +80,7 @@ func tempDir(t *testing.T) string {
 
 // R2: a local directory is a source.
 func TestFetch_DirectoryIsCopiedWithoutStateAndCaches(t *testing.T) {
+	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0815\nsize 12345\n"
 	top := tempDir(t)
 	write(t, top, map[string]string{
 		"app/main.tf":                                   "resource {}",
@@ -100,6 +101,8 @@ func TestFetch_DirectoryIsCopiedWithoutStateAndCaches(t *testing.T) {
 		"app/link.tf":                                   "->modules/net/main.tf",
 		"app/modules/up":                                "->../main.tf",
 		"app/dangling":                                  "->nowhere",
+		"app/modules/net/big.zip":                       pointer,
+		"app/modules/net/short.zip":                     pointer[:20],
 	})
 	if err := os.Chmod(filepath.Join(top, "app/main.tf"), 0o755|fs.ModeSetuid); err != nil {
 		t.Fatal(err)
@@ -118,7 +121,7 @@ func TestFetch_DirectoryIsCopiedWithoutStateAndCaches(t *testing.T) {
 	}
 	want := map[string]string{
 		"main.tf": "resource {}", "modules/": "", "modules/net/": "", "modules/net/main.tf": "module", "empty/": "",
-		".terraform.lock.hcl": "locks", "other/": "",
+		".terraform.lock.hcl": "locks", "other/": "", "modules/net/big.zip": pointer, "modules/net/short.zip": pointer[:20],
 		"link.tf": "->modules/net/main.tf", "modules/up": "->../main.tf", "dangling": "->nowhere",
 	}
 	if diff := cmp.Diff(want, read(t, dest)); diff != "" {
@@ -130,6 +133,9 @@ func TestFetch_DirectoryIsCopiedWithoutStateAndCaches(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, read(t, aside)); diff != "" {
 		t.Errorf("set aside (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"modules/net/big.zip"}, fetched.Pointers); diff != "" {
+		t.Errorf("pointers (-want +got):\n%s", diff)
 	}
 	info, err := os.Stat(filepath.Join(dest, "main.tf"))
 	if err != nil || info.Mode() != 0o755 {

@@ -58,6 +58,9 @@ type Fetched struct {
 	Aside  string // where what the engine left beside the root module was put, under the names that it had there
 	Digest string // of a directory: see Sources.Digest; of an archive its SHA-256
 	Commit string // of a git source
+
+	// Pointers are the files, relative to Dest, whose contents git LFS keeps elsewhere: the run finds only pointers there.
+	Pointers []string
 }
 
 // Fetch brings the source to Dest. Its error is

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -36,7 +37,12 @@ type tree struct {
 	apart   int64 // of the bytes, those that were set aside
 	states  int   // files that are not part of the code, because they hold state
 	links   []link
+
+	pointers []string // files that stand for others, which are not fetched
 }
+
+// pointerHead begins a file that git LFS keeps in place of a large one, as the specification of git LFS says.
+const pointerHead = "version https://git-lfs.github.com/spec/v1\n"
 
 type link struct{ name, target string }
 
@@ -117,6 +123,11 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	case kept:
 	}
 	t.files++
+	peeked := bufio.NewReader(content)
+	if head, _ := peeked.Peek(len(pointerHead)); string(head) == pointerHead { // an error comes again with the reading
+		t.pointers = append(t.pointers, name)
+	}
+	content = peeked
 	if t.root == nil {
 		return t.copy(io.Discard, content)
 	}
@@ -202,7 +213,7 @@ func (t *tree) placed(r Request, did, field, name string) (Fetched, error) {
 
 // module returns where the root module is, in a tree that is finished. name is as in placed.
 func (t *tree) module(r Request, field, name string) (Fetched, error) {
-	out := Fetched{Root: r.Dest, Aside: r.Aside, Digest: t.sum()}
+	out := Fetched{Root: r.Dest, Aside: r.Aside, Digest: t.sum(), Pointers: t.pointers}
 	if name == "" {
 		return out, nil
 	}
