@@ -756,3 +756,17 @@ output "made" {
 		t.Error(diff)
 	}
 }
+
+// What git LFS keeps elsewhere is not fetched, and the step says so.
+func TestRunJob_NamesFilesWithoutTheirContents(t *testing.T) {
+	spec, cfg := job(t, `true`)
+	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:0815\nsize 12345\n"
+	if err := os.WriteFile(filepath.Join(spec.Source.Directory, "big.zip"), []byte(pointer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	if len(r.steps) == 0 || !strings.Contains(r.steps[0].Text, "git LFS keeps the contents of 1 file elsewhere") || !strings.HasSuffix(r.steps[0].Text, ": big.zip") {
+		t.Errorf("got the steps %+v", r.steps)
+	}
+}
