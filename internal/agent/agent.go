@@ -7,8 +7,8 @@
 // The agent owns only the count of its jobs, which is in memory and is corrected from the launcher's list. The
 // control plane knows the truth about claims, the launcher about tasks. So the agent may be killed at any
 // instruction: the next process of the same instance releases claims that were not launched, or they expire; it
-// adopts living tasks and reports those that ended meanwhile; the reaper finds the rest. Two agents must not use one
-// instance name at the same time.
+// adopts living tasks and reports those that ended meanwhile; the reaper finds the rest. Of two agents with one instance
+// name, the control plane refuses the second while the first is live, and the one that is refused for long ends.
 package agent
 
 import (
@@ -73,6 +73,9 @@ type Config struct {
 	// performs no deliveries.
 	Secrets           secrets.Resolver
 	PrivateDeliveries outbound.Private // private addresses that deliveries may call; the zero value is none
+
+	// Taken is called once, when the control plane has taken this process for its instance. Nil means no call.
+	Taken func() error
 
 	TokenAdvice string // what to do if the pool token is refused; empty means to give the agent another one
 	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
@@ -186,7 +189,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.HealthThreshold = cmp.Or(cfg.HealthThreshold, 2*max(cfg.PollingInterval, cfg.StatusLoopInterval))
 	a := &Agent{log: cfg.Log, alive: &alive{}, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
-	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.sign, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain}
+	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.sign, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain, taken: cfg.Taken}
 	cfg.Upstream = a.token
 	a.cfg, a.tails = cfg, newTails(cfg)
 	a.alive.sign(cfg.Now()) // its start is one
@@ -418,7 +421,7 @@ func (a *Agent) adopt(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		if ctx.Err() == nil && !errors.Is(err, workflow.ErrForbidden) { // the token: this is logged already
+		if ctx.Err() == nil && !refusal(err) { // which is logged already
 			a.log.Warn("earlier claims not taken over; trying again", "err", err, "pause", pause)
 		}
 		_ = wait.For(ctx, pause)
@@ -433,7 +436,7 @@ var errDrained = errors.New("the agent drains")
 func (a *Agent) handBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, handBackTime)
 	defer cancel()
-	if err := a.takeStock(ctx, "the agent was told to stop before it was launched"); err != nil && !errors.Is(err, workflow.ErrForbidden) {
+	if err := a.takeStock(ctx, "the agent was told to stop before it was launched"); err != nil && !refusal(err) {
 		a.log.Warn("claims not released; they lapse", "err", err)
 	}
 }

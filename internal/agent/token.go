@@ -12,7 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// tokenPatience is how long a refused pool token is tried: a mistake in its rotation may be corrected.
+// tokenPatience is how long a refused agent tries on: a mistake in the rotation of its token may be corrected, and a
+// process that has its instance name is gone before.
 const tokenPatience = 5 * time.Minute
 
 // TokenRefused words the refusal of a pool token for whoever runs the agent, with what to do; empty advice means to give
@@ -36,8 +37,13 @@ func TokenRefused(err error, url, advice string) error {
 	return workflow.Refuse(workflow.ErrForbidden, "", "the control plane at %s does not accept the pool token: %s; %s", url, why, advice)
 }
 
-// tokenWatch is an upstream that watches whether the control plane accepts the pool token, and ends the agent if it is
-// refused for too long. An agent asks for its claims or for work at least once a minute.
+// refusal says whether the control plane refuses the agent: its token, or its instance name.
+func refusal(err error) bool {
+	return errors.Is(err, workflow.ErrForbidden) || errors.Is(err, workflow.ErrInstanceTaken)
+}
+
+// tokenWatch is an upstream that watches whether the control plane accepts the pool token and the instance name, and ends
+// the agent if they are refused for too long. An agent asks for its claims or for work at least once a minute.
 type tokenWatch struct {
 	Upstream
 	url, advice string
@@ -45,9 +51,10 @@ type tokenWatch struct {
 	log         *slog.Logger
 	giveUp      func()
 	polled      func(now time.Time) // called for each claim that was answered
+	taken       func() error        // called for the first answer to a question about the instance; nil: no call
 
 	mu    sync.Mutex
-	since time.Time // when the token was first refused; zero: it is accepted, or this is not known
+	since time.Time // when it was first refused; zero: it is accepted, or this is not known
 	last  error     // the refusal that the agent ends for
 }
 
@@ -66,25 +73,37 @@ func (t *tokenWatch) Held(ctx context.Context, instance, cursor string) (api.Pag
 	return out, t.heard(err)
 }
 
-// heard notes an answer, and rewords a refusal of the token.
+// heard notes an answer about the instance, and rewords a refusal of the token.
 func (t *tokenWatch) heard(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err // the caller gave up: there was no answer
 	}
 	refused := TokenRefused(err, t.url, t.advice)
+	twin := errors.Is(err, workflow.ErrInstanceTaken)
+	if twin {
+		refused = err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err == nil && t.taken != nil {
+		if err := t.taken(); err != nil {
+			t.log.Error("process not noted: after its end, the next one is refused for some minutes", "err", err)
+		}
+		t.taken = nil
+	}
 	first := t.since
 	var over bool
 	t.since, over = tokenStands(first, refused != nil, t.now())
 	switch {
 	case refused == nil && err == nil && !first.IsZero():
-		t.log.Info("pool token accepted again")
+		t.log.Info("agent accepted again")
+	case twin && first.IsZero():
+		t.log.Error("instance name refused", "err", refused, "tried_for", tokenPatience.String())
 	case refused != nil && first.IsZero():
 		t.log.Error("pool token refused", "err", refused, "tried_for", tokenPatience.String())
 	case over && t.last == nil:
 		t.last = refused
-		t.log.Error("pool token refused for too long: the agent ends when its running jobs have ended", "err", refused)
+		t.log.Error("agent refused for too long: it ends when its running jobs have ended", "err", refused)
 		t.giveUp()
 	}
 	return cmp.Or(refused, err)

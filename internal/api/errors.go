@@ -24,6 +24,7 @@ var kinds = []Kind{
 	{workflow.ErrConflict, "conflict", http.StatusConflict},
 	{workflow.ErrExists, "already_exists", http.StatusConflict},
 	{workflow.ErrInUse, "in_use", http.StatusConflict},
+	{workflow.ErrInstanceTaken, "instance_taken", http.StatusConflict},
 	{workflow.ErrAlreadyStarted, "already_started", http.StatusConflict},
 	{workflow.ErrNotStarted, "not_started", http.StatusConflict},
 	{workflow.ErrOver, "run_over", http.StatusGone},

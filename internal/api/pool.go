@@ -16,6 +16,19 @@ type Claim struct {
 	WaitSeconds int             `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"Seconds to wait for the first job" example:"20"`
 }
 
+// Headers in which an agent names its process with each call. They are not fields of a claim: a control plane that does
+// not know them yet passes over headers, and refuses fields.
+const (
+	HeaderProcess = "Dayfly-Process"
+	HeaderAfter   = "Dayfly-After"
+)
+
+// Process names a process that works as an instance.
+type Process struct {
+	Boot  string // made anew with each start; empty: it is not told from others of its instance
+	After string // the process before it in the same data directory; empty: there was none
+}
+
 // Claimed is the answer to a claim.
 type Claimed struct {
 	Jobs              []Job   `json:"jobs" nullable:"false" doc:"The jobs that are handed out, with their tokens"`

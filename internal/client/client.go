@@ -36,6 +36,7 @@ type Config struct {
 	Source     *Secret              // the token, instead of Token; one that is refused is read again, once, before the caller hears of it
 	HTTPClient *http.Client         // for TLS, a proxy or InMemory; nil means one with Go's defaults
 	UserAgent  string               // empty means "dayfly"
+	Process    api.Process          // of an agent, named with each request; the zero value names none
 
 	RequestTimeout time.Duration // of one request, its own waiting not counted; 0 means 30s
 
@@ -62,6 +63,9 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	e.source = cfg.Source
+	if p := cfg.Process; p.Boot != "" {
+		e.header = http.Header{api.HeaderProcess: {p.Boot}, api.HeaderAfter: {p.After}}
+	}
 	return &Client{endpoint: *e, claims: newBreaker(cfg)}, nil
 }
 

@@ -26,6 +26,7 @@ var sinceV0 = map[string]string{
 	"secret.grants": "written again only when the token is revoked or given an end: it then has no role in any project, and an older function " +
 		"knows no roles in projects",
 	"pool.projects":   "dropped only by a change of the pool's settings; the pool then serves fewer workspaces, and their runs wait: assign it again",
+	"runner.boot":     "the next call of the process writes it again; for that long a second one of the instance is not told apart",
 	"pool.stacks":     "as its projects",
 	"pool.namespaces": "as its projects",
 	"pool.labels":     "as its projects",

@@ -110,6 +110,62 @@ func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
 	})
 }
 
+// Two processes of one instance would release and report each other's jobs.
+func TestClaim_OneProcessOfAnInstanceIsAdmitted(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.workspace("net")
+		as := func(boot, after string) controlplane.Principal {
+			who := w.pool
+			who.Process = api.Process{Boot: boot, After: after}
+			return who
+		}
+		claim := func(who controlplane.Principal) (jobs []api.Job, err error) {
+			out, err := w.plane.Claim(w.ctx(), who, api.Claim{Instance: "one", Max: 1})
+			return out.Jobs, err
+		}
+		held := func(who controlplane.Principal) error {
+			_, err := w.plane.Held(w.ctx(), who, "one", "")
+			return err
+		}
+		var calls []func() error
+		for _, boot := range []string{"a", "b", "c"} {
+			calls = append(calls, func() error { return held(as(boot, "")) })
+		}
+		admitted := ""
+		for i, err := range race(calls...) {
+			switch {
+			case err != nil:
+				wantErr(t, err, workflow.ErrInstanceTaken)
+			case admitted != "":
+				t.Errorf("the processes %s and %c were admitted", admitted, 'a'+i)
+			default:
+				admitted = string(rune('a' + i))
+			}
+		}
+		w.submit("net", workflow.Update)
+		for range 3 { // it stays admitted; in between it only asks for its claims
+			_, err := claim(as("d", ""))
+			wantErr(t, err, workflow.ErrInstanceTaken)
+			wantErr(t, held(as("d", "")), workflow.ErrInstanceTaken)
+			w.clock.advance(catalog.Offline - time.Minute)
+			w.must(held(as(admitted, "")))
+		}
+		if _, err := claim(as("d", "")); err == nil || !strings.Contains(err.Error(), "data directory is a copy") {
+			t.Errorf("got %v, want it to say what to do", err)
+		}
+		if jobs, err := claim(as("next", admitted)); err != nil || len(jobs) != 1 {
+			t.Errorf("the next process of the data directory got %v (%v), want the job at once", jobs, err)
+		}
+		_, err := claim(as(admitted, "before"))
+		wantErr(t, err, workflow.ErrInstanceTaken)
+		_, err = claim(w.pool) // a pool stack: its functions are many processes
+		w.must(err)
+		w.clock.advance(catalog.Offline)
+		_, err = claim(as("d", ""))
+		w.must(err)
+	})
+}
+
 // A record that cannot be read is skipped and logged, and does not delay other work.
 func TestBrokenRecords_AreSkippedAndNamed(t *testing.T) {
 	for name, of := range map[string]struct {

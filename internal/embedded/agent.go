@@ -66,6 +66,7 @@ type AgentConfig struct {
 	ShutdownGrace time.Duration
 
 	pool     func(ctx context.Context) (string, error) // the pool of the token
+	process  api.Process                               // tells it from others of the instance; the zero value does not
 	instance string                                    // name of the instance; known once the data directory is open
 	stateID  string                                    // of the data directory
 
@@ -98,6 +99,10 @@ func OpenAgent(ctx context.Context, cfg AgentConfig) (*Agent, error) {
 		transport = &http.Transport{Proxy: http.ProxyFromEnvironment}
 	}
 	transport = transport.Clone()
+	cfg.process.Boot = rand.Text()
+	if cfg.process.After, err = readPrivate(data.file(processFile)); err != nil {
+		return nil, errors.Join(err, data.close())
+	}
 	a, err := newAgent(ctx, cfg, data, instance, elsewhere(cfg, transport))
 	if err != nil {
 		return nil, errors.Join(err, data.close())
@@ -186,6 +191,10 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	}
 	a := &Agent{}
 	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance, Artifacts: data.file(ArtifactsDir), TokenAdvice: to.advice}
+	if cfg.process.Boot != "" {
+		// Not before: if this process ends untaken, the next one must still show which one it follows.
+		parts.Taken = func() error { return writePrivate(data.file(processFile), cfg.process.Boot) }
+	}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)
 		parts.Upstream, parts.Settled = a.single, a.single.settled
@@ -291,7 +300,7 @@ func clientConfig(cfg AgentConfig, to upstream) client.Config {
 		retries = -1 // 0 would mean the client's default
 	}
 	return client.Config{
-		URL: to.url, Token: to.token, Source: to.source, HTTPClient: &http.Client{Transport: to.transport}, UserAgent: "dayfly/" + cmp.Or(cfg.Version, "dev"),
+		URL: to.url, Token: to.token, Source: to.source, Process: cfg.process, HTTPClient: &http.Client{Transport: to.transport}, UserAgent: "dayfly/" + cmp.Or(cfg.Version, "dev"),
 		RequestTimeout: s.RequestTimeout, RetryCount: retries, RetryWait: s.RequestRetryWait, RetryMaxWait: s.RequestRetryMaxWait,
 		BreakerFailures: s.CircuitBreakerFailures, BreakerTimeout: s.CircuitBreakerTimeout,
 	}

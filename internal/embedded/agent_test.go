@@ -345,6 +345,90 @@ func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
 	}
 }
 
+// A copied data directory, or an image of a machine with one, makes two agents of one name.
+func TestAgent_SecondOfItsNameIsRefusedAndARestartIsNot(t *testing.T) {
+	s, _ := serve(t, embedded.ServerConfig{Data: dataDir(t), DefaultState: api.StateDirectory})
+	cl := person(t, s)
+	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := dataDir(t)
+	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "true"}})
+	start := func(dir string) (said chan string, end func() error) {
+		t.Helper()
+		set, said := settings(sources), make(chan string, 1000)
+		set.WorkingDirectory, set.ServiceURL, set.Token = dir, s.URL(), redact.New(token)
+		a, err := embedded.OpenAgent(t.Context(), embedded.AgentConfig{Settings: set, Log: slog.New(slog.NewTextHandler(lines(said), nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- a.Run(ctx) }()
+		return said, func() error {
+			cancel()
+			return errors.Join(<-ran, a.Close())
+		}
+	}
+	works := func(who string) {
+		t.Helper()
+		w, err := cl.Submit(t.Context(), api.Submit{Workspace: "one", Operation: workflow.Update})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := finished(t, cl, w.ID); got.State != workflow.Succeeded {
+			t.Errorf("the run of %s is %s (%s)", who, got.State, got.Reason)
+		}
+	}
+	one, two := dataDir(t), dataDir(t)
+	_, end := start(one)
+	works("the first agent")
+	name, err := os.ReadFile(filepath.Join(one, "private", "instance"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(two, "private"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(two, "private", "instance"), name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, endSecond := start(two)
+	for line := ""; !strings.Contains(line, "instance name refused"); {
+		select {
+		case line = <-said:
+		case <-time.After(time.Minute):
+			t.Fatal("the second agent of the name was not refused")
+		}
+	}
+	works("the first agent beside the second")
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	said, end = start(one)
+	works("the first agent after its restart")
+	if err := errors.Join(end(), endSecond()); err != nil {
+		t.Error(err)
+	}
+	for close(said); len(said) > 0; {
+		if line := <-said; strings.Contains(line, "refused") {
+			t.Errorf("the first agent after its restart: %s", line)
+		}
+	}
+}
+
+// lines takes what is written as lines of a log.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	select {
+	case l <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
 // A delivery may name what a run of this machine may name, and nothing else.
 func TestSecretsOf_AreThoseOfRuns(t *testing.T) {
 	data := t.TempDir()

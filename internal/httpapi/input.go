@@ -103,6 +103,14 @@ func (f *From) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
+// ByProcess names the process of an instance that calls.
+type ByProcess struct {
+	Boot  string `header:"Dayfly-Process" maxLength:"64" doc:"Id of the calling process, made when it began. While one is live, another one of the same instance is refused; none: processes of the instance are not told apart" example:"5GXN2VGBJ7CWLE4PAYQ6RTHK3M"`
+	After string `header:"Dayfly-After" maxLength:"64" doc:"Id of the process before it in the same data directory, which it may replace at once" example:"Q2JDM7TXKCW3PVZ5HNRA6YBG4E"`
+}
+
+func (in ByProcess) process() api.Process { return api.Process{Boot: in.Boot, After: in.After} }
+
 // ByRun names a runner's run: the workflow in the address, the rest in headers.
 type ByRun struct {
 	ByID

@@ -13,12 +13,14 @@ import (
 // stackRoutes are for poller, dispatcher, relay and reaper of a pool.
 func (s *server) stackRoutes() {
 	const tag = "pool stacks"
-	s.add(route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}}, posted(s.plane.Claim))
-	s.add(route{id: "list-claims", method: http.MethodGet, path: "/v1/claims", summary: "List the pool's active jobs", tag: tag, audience: stacks},
+	s.add(route{id: "claim-jobs", method: http.MethodPost, path: "/v1/claims", summary: "Claim jobs, waiting for the first", tag: tag, audience: stacks, errors: []int{409}}, s.claims)
+	s.add(route{id: "list-claims", method: http.MethodGet, path: "/v1/claims", summary: "List the pool's active jobs", tag: tag, audience: stacks, errors: []int{409}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
+			ByProcess
 			Instance string `query:"instance" maxLength:"128" doc:"Only the jobs that this instance claimed"`
 			Cursor   string `query:"cursor" maxLength:"1024" doc:"Where to go on: the next of the previous page"`
 		}) (*answer[api.Page[api.JobState]], error) {
+			who.Process = in.process()
 			return reply(s.plane.Held(ctx, who, in.Instance, in.Cursor))
 		}))
 	s.add(route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks}, posted(s.plane.States))
@@ -30,6 +32,21 @@ func (s *server) stackRoutes() {
 		ByID
 		Sent
 	}](s.plane.AppendTail))
+}
+
+// claims registers the call that claims jobs.
+func (s *server) claims(r registration) {
+	known(func(ctx context.Context, who controlplane.Principal, in *struct {
+		ByProcess
+		Sent
+	}) (*answer[api.Claimed], error) {
+		var body api.Claim
+		if err := read(in.text(), &body); err != nil {
+			return nil, err
+		}
+		who.Process = in.process()
+		return reply(s.plane.Claim(ctx, who, body))
+	})(taking[api.Claim](r))
 }
 
 // runnerRoutes are for the process that runs one attempt. Their 401, 409 and 410 mean that the

@@ -20,6 +20,7 @@ var (
 	ErrUnauthenticated = errors.New("unauthenticated")      // no token, or one that is not known
 	ErrRevoked         = errors.New("token revoked")        // known once, no longer valid
 	ErrForbidden       = errors.New("forbidden")            // known, and not allowed to
+	ErrInstanceTaken   = errors.New("instance taken")       // another live process works as this instance
 	ErrAlreadyStarted  = errors.New("already started")      // another boot holds the run: exit, do nothing
 	ErrNotStarted      = errors.New("not started")          // this call needs a granted start
 	ErrOver            = errors.New("run over")             // this attempt is over: kill the engine and exit

@@ -32,9 +32,10 @@ type Principal struct {
 	Audience     string // "user" or "pool"
 	Role         string // of a user in the whole organization: api.Role*; "" means none
 	// Grants are the roles of a user in projects, and in all below them, beside Role.
-	Grants map[string]string
-	PoolID string // of a pool
-	Pool   string // its name
+	Grants  map[string]string
+	PoolID  string      // of a pool
+	Pool    string      // its name
+	Process api.Process // of a pool: which process of its instance calls
 	// Kind is what it is: api.KindUser, api.KindService or api.KindPool.
 	Kind    string
 	Issuer  string // whose token was exchanged for this one

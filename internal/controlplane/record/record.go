@@ -355,6 +355,7 @@ type Token struct {
 type Runner struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version,omitempty"`
+	Boot    string    `json:"boot,omitempty"` // the process that works as the instance; empty: it names none
 	First   time.Time `json:"first"`
 	Last    time.Time `json:"last"`
 }

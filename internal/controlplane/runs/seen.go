@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -25,9 +26,9 @@ func (p *Calls) seenKeys(who identity.Principal, in api.Claim) []store.Key {
 	return keys
 }
 
-// seen adds to the commit of a claim that the pool and its instance are alive, and refuses a second instance if the
-// pool allows only one: so nothing is handed out to it, and no claim waits for a commit of its own. It returns the
-// pool. A call without a version leaves the recorded version as it is.
+// seen adds to the commit of a claim that the pool and its instance are alive, and refuses a second process of the
+// instance, and a second instance if the pool allows only one: so nothing is handed out to it, and no claim waits for a
+// commit of its own. It returns the pool. A call without a version or a process leaves what is recorded as it is.
 func seen(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim) (record.Pool, error) {
 	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(who.Organization, who.PoolID))
 	if err == nil && !ok {
@@ -38,15 +39,19 @@ func seen(ctx context.Context, c *ledger.Change, who identity.Principal, in api.
 	}
 	k := record.RunnerKey(pool.ID, in.Instance)
 	me, known, err := ledger.Load[record.Runner](ctx, c, k)
-	if err != nil || known && c.Now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version {
+	boot := cmp.Or(who.Process.Boot, me.Boot)
+	if err != nil || known && c.Now.Sub(me.Last) < seenEvery && cmp.Or(in.Version, me.Version) == me.Version && boot == me.Boot {
 		return pool, err
+	}
+	if a := rules.Occupy(me, who.Process, c.Now, catalog.Offline); a.Refused {
+		return pool, workflow.Refuse(workflow.ErrInstanceTaken, "instance", "instance %q of pool %s: %s. Stop one of the two; if this one's data directory is a copy, start it with one of its own. If the other has ended, this one is admitted %s after that call", in.Instance, pool.Name, a.Why, catalog.Offline)
 	}
 	if !pool.Multiple {
 		if err := onlyOne(ctx, c, pool, in.Instance); err != nil {
 			return pool, err
 		}
 	}
-	rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), First: c.Now, Last: c.Now}
+	rec := record.Runner{Name: in.Instance, Version: cmp.Or(in.Version, me.Version), Boot: boot, First: c.Now, Last: c.Now}
 	if known {
 		rec.First = me.First
 	}
