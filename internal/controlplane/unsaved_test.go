@@ -124,6 +124,27 @@ func TestUnsaved_AnAdminGivesItUp(t *testing.T) {
 	})
 }
 
+// The upload of a state fails more often than what announces it, and then nobody else has it either.
+func TestUnsaved_AlsoWhereItCannotBeKeptAsAnArtifact(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		w.guarded(nil)
+		first := w.submit("net", workflow.Update)
+		job, r := w.started()
+		_, err := w.plane.Announce(w.ctx(), job.Token, r, announced(leaves(api.ArtifactState, api.ErroredName)))
+		w.must(err)
+		w.must(w.result(job, r, workflow.Failed))
+		next := w.submit("net", workflow.Update)
+		if jobs := w.claim(10); len(jobs) > 0 {
+			t.Fatalf("claimed %+v", jobs)
+		}
+		_, err = w.plane.Unlock(w.ctx(), w.admin, "net", api.Unlock{Workflow: first.ID})
+		w.must(err)
+		if job := w.claimOne(); job.ID != next.ID {
+			t.Errorf("claimed %s, want %s", job.ID, next.ID)
+		}
+	})
+}
+
 // It waits for a decision longer than other artifacts are kept, and then goes like all else.
 func TestUnsaved_IsKeptUntilSomebodyDecides(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {

@@ -137,6 +137,18 @@ func (m Machine) Forwarded() map[string]string {
 	return out
 }
 
+// UnsavedDir is where the states stay that a task's engine could not write and that nothing else has.
+func (m Machine) UnsavedDir(ref string) string { return filepath.Join(m.Dir, task.UnsavedName, ref) }
+
+// OnThis says of a path on which machine it is.
+func OnThis(path string) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "the machine of the agent"
+	}
+	return path + " on " + host
+}
+
 // Environment returns the environment that every runner gets for a request. A launcher adds its own part.
 func (m Machine) Environment(r Request, ref string) task.Environment {
 	disk, _ := Disk(r.DiskGiB, m.DiskQuota, m.MaxDisk) // the launch was refused otherwise
@@ -145,7 +157,7 @@ func (m Machine) Environment(r Request, ref string) task.Environment {
 
 		Workflow: r.Workflow, Attempt: r.Attempt, Task: ref, Ticket: r.Ticket, Relay: r.Relay, Forward: m.EnvAllow,
 		Grace: task.EngineGrace(cmp.Or(m.Grace, DefaultGrace)), StateStore: m.StateStore, Hooks: m.Hooks,
-		ProvidersDir: m.ProvidersDir,
+		ProvidersDir: m.ProvidersDir, Unsaved: OnThis(m.UnsavedDir(ref)),
 	}
 }
 

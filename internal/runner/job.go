@@ -68,7 +68,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	}
 	job := engine.Job{
 		Spec: spec, TempDir: r.dirs.temp, SecretsDir: r.dirs.secrets,
-		StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: func(name string) string { return lookIn(h.env, name) },
+		Work: r.cfg.WorkDir, Unsaved: r.cfg.Unsaved, StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: func(name string) string { return lookIn(h.env, name) },
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Tools: r.toolsOf(), Owner: r.owner(),
 		Providers: r.cfg.Providers, Leave: r.leave, Mirror: r.cfg.ProviderMirror, Mirrored: r.mirrored,
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),

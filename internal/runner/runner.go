@@ -80,6 +80,7 @@ type Config struct {
 
 	WorkDir     string    // the run's own directory; empty means a temporary one, removed at the end
 	Spool       string    // name of a file of WorkDir that is left if not all of the log was taken; empty means none
+	Unsaved     string    // where the machine keeps what is left in task.UnsavedName of WorkDir, in words; empty: nowhere
 	StateDir    string    // the workspace's own directory for its engine's state; empty means none
 	StateOlds   []string  // other such directories, named as their states, which are only looked at
 	StateStore  string    // id of the root that these lie below

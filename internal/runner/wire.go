@@ -112,7 +112,7 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 	_, _ = rand.Read(boot) // it never fails
 	cfg := Config{
 		Run:     api.Run{Workflow: given.Workflow, Attempt: given.Attempt, Task: given.Task, Boot: hex.EncodeToString(boot)},
-		WorkDir: given.WorkDir, Spool: task.SpoolName,
+		WorkDir: given.WorkDir, Spool: task.SpoolName, Unsaved: given.Unsaved,
 		StateDir: given.StateDir, StateOlds: given.StateOlds, StateStore: given.StateStore,
 		Bucket:    api.State{Bucket: given.StateBucket, Region: getenv("AWS_REGION"), KMSKeyARN: given.StateKMSKeyARN},
 		SourceDir: given.SourceDir, SourcePath: given.SourcePath, SourceRoots: given.SourceRoots, EnginePath: given.EnginePath, Grace: given.Grace,

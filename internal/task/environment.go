@@ -48,6 +48,8 @@ type Environment struct {
 
 	DiskGiB int `env:"DAYFLY_DISK_GIB"` // most disk that the work directory may use; 0: no bound
 
+	Unsaved string `env:"DAYFLY_UNSAVED"` // where what is left in UnsavedName stays, in words; empty: it goes with the task
+
 	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
 	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
 	StateStore     string   `env:"DAYFLY_STATE_STORE"`     // id of the root that these lie below

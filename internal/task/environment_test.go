@@ -62,7 +62,7 @@ func TestEnvironment_NamesAreThoseOfEarlierVersions(t *testing.T) {
 		"DAYFLY_SECRETS_STORE=SecretsStore", "DAYFLY_SOURCE_DIR=/SourceDir", "DAYFLY_SOURCE_PATH=SourcePath", "DAYFLY_SOURCE_ROOTS=/SourceRoots:/b c",
 		"DAYFLY_STATE_BUCKET=StateBucket", "DAYFLY_STATE_DIR=/StateDir", "DAYFLY_STATE_KMS_KEY_ARN=StateKMSKeyARN",
 		"DAYFLY_STATE_OLDS=/StateOlds:/b c", "DAYFLY_STATE_STORE=StateStore", "DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=Task",
-		"DAYFLY_TICKET=Ticket", "DAYFLY_TOOLS_DIR=/ToolsDir", "DAYFLY_VAULT_ADDRESS=VaultAddress", "DAYFLY_VAULT_AUTH_MOUNT=VaultAuthMount", "DAYFLY_VAULT_NAMESPACE=VaultNamespace",
+		"DAYFLY_TICKET=Ticket", "DAYFLY_TOOLS_DIR=/ToolsDir", "DAYFLY_UNSAVED=Unsaved", "DAYFLY_VAULT_ADDRESS=VaultAddress", "DAYFLY_VAULT_AUTH_MOUNT=VaultAuthMount", "DAYFLY_VAULT_NAMESPACE=VaultNamespace",
 		"DAYFLY_VAULT_ROLE=VaultRole", "DAYFLY_VAULT_SERVER_ID=VaultServerID", "DAYFLY_VAULT_TOKEN_FILE=/VaultTokenFile", "DAYFLY_WORK_DIR=/WorkDir",
 	}
 	if diff := cmp.Diff(want, task.List(full(t).Variables())); diff != "" {

@@ -40,6 +40,9 @@ type StateDirs struct {
 const (
 	// SpoolName is the file of a task's work directory in which its runner keeps its log until all of it is taken.
 	SpoolName = "log-spool"
+	// UnsavedName is the directory of a task's work directory with the states that its engine could not write, until they
+	// are kept elsewhere. Its launcher does not remove them.
+	UnsavedName = "unsaved"
 	// ExitUnreported is the exit code of a runner that could not reach its relay to hand its result over.
 	ExitUnreported = 75
 	// ProbeArg as the only argument makes a runner's program probe instead of run.

@@ -34,7 +34,7 @@ type Workflow struct {
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
 	Trigger     *Trigger           `json:"trigger,omitempty"`
-	// Unsaved says that its engine could not write the state, which is the artifact api.ErroredName, and that this is not
+	// Unsaved says that its engine could not write the state, which it announced as api.ErroredName, and that this is not
 	// decided yet: see Queue.Unsaved.
 	Unsaved bool `json:"unsaved,omitempty"`
 	// Of a preview: the operation that its plan can be approved for, and whether that was asked for. Of a run that applies

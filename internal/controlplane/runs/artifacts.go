@@ -51,11 +51,12 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 		if err := all.place(in.Placed, c.Now); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(in.Placed, api.IsErrored) && !now.Unsaved {
+		// Announced, not placed: also a state that cannot be kept as an artifact is missing where it should be.
+		if slices.ContainsFunc(in.Artifacts, func(a api.NewArtifact) bool { return api.IsErrored(a.Name) }) && !now.Unsaved {
 			now.Unsaved = true
 			c.Keep(&now)
 			c.Note(&now, rules.Note{Kind: "unsaved", Task: run.Task, Text: fmt.Sprintf(
-				"its state could not be written, and is kept as an artifact: no other run changes the state until it is pushed, or an admin gives it up (dayfly repair unlock %s)", now.Workspace)})
+				"its state could not be written: no other run changes the state until it is pushed, or an admin gives it up (dayfly repair unlock %s)", now.Workspace)})
 		}
 		for name, one := range all {
 			k := record.ArtifactKey(run.Workflow, run.Attempt, name)

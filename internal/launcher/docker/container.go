@@ -154,6 +154,7 @@ func (c *Config) labels(p plan) map[string]string {
 func (c *Config) environ(p plan) []string {
 	given := c.Environment(p.request, p.ref)
 	given.Gate, given.Bundled, given.WorkDir, given.Relay = task.GateStdin, true, workTarget, relayInside(p.request.Relay)
+	given.Unsaved = launcher.OnThis(c.hostPath(c.UnsavedDir(p.ref)))
 	given.Notice = p.size.Unkept(p.unkept, whyUnkept)
 	if !slices.Contains(p.unkept, task.LimitProcesses) {
 		given.Processes = p.size.MaxPIDs

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +65,7 @@ func Run(t *testing.T, h Harness) {
 		{"WatchReportsEveryStop", watch},
 		{"RequestThatCanNeverRunIsRefusedForGood", badRequests},
 		{"WhatARunnerLeftOfItsLogIsKept", spools},
+		{"WhatAnEngineCouldNotWriteStays", unsaved},
 		{"RestartKnowsTheTask", restart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h) })
@@ -511,6 +514,41 @@ func spools(t *testing.T, h Harness) {
 	}
 }
 
+const unsavedState = contract.UnsavedName + "/errored.tfstate"
+
+// stays checks that what is left there is the one state, and for its owner alone.
+func stays(t *testing.T, said, want string) {
+	t.Helper()
+	dir, _, _ := strings.Cut(said, " on ")
+	got, err := os.ReadFile(filepath.Join(dir, "errored.tfstate"))
+	if string(got) != want || want != "" && err != nil {
+		t.Errorf("got the state %q (%v), want %q", got, err, want)
+	}
+	if info, err := os.Stat(filepath.Dir(dir)); want != "" && (err != nil || info.Mode().Perm() != 0o700) {
+		t.Errorf("the directory of such states is %v, %v", info.Mode(), err)
+	}
+}
+
+func unsaved(t *testing.T, h Harness) {
+	s, l := NewStage(t, h.Reach), h.New(t, never)
+	said := map[string]string{}
+	for _, state := range []string{"the state", ""} {
+		task := launch(t, l, s.Request("wf-"+strconv.Itoa(len(said)), false))
+		p := s.Next(t)
+		if said[state] = p.Getenv("DAYFLY_UNSAVED"); said[state] == "" {
+			t.Skip("the disks of this launcher's tasks end with them")
+		}
+		if state != "" {
+			p.Leave(t, unsavedState, state)
+		}
+		p.Exit(t, 1)
+		AwaitStopped(t, l, task.Ref)
+	}
+	for state, dir := range said {
+		stays(t, dir, state)
+	}
+}
+
 func restart(t *testing.T, h Harness) {
 	if h.Crash == nil {
 		t.Skip("this launcher is tested without a restart: its harness has no Crash")
@@ -518,10 +556,14 @@ func restart(t *testing.T, h Harness) {
 	s := NewStage(t, h.Reach)
 	r := s.Request("wf-1", true)
 	var players []*Player
+	var unsaved string
 	l, task := h.Crash(t, r, func() {
 		p := s.Next(t)
 		if p.Getenv("DAYFLY_WORK_DIR") != "" {
 			p.Leave(t, contract.SpoolName, "kept")
+		}
+		if unsaved = p.Getenv("DAYFLY_UNSAVED"); unsaved != "" {
+			p.Leave(t, unsavedState, "the state")
 		}
 		players = append(players, p, p.Spawn(t, s, OwnGroup))
 	})
@@ -538,6 +580,9 @@ func restart(t *testing.T, h Harness) {
 	}
 	if kept, ok := l.(launcher.Spooler); ok && left(t, kept, task.Ref) != "kept" {
 		t.Errorf("what the runner had left is gone")
+	}
+	if unsaved != "" {
+		stays(t, unsaved, "the state")
 	}
 	if got := s.Runners(); got != 1 {
 		t.Errorf("got %d runners, want 1", got)

@@ -367,6 +367,9 @@ func leave(path, text string) error {
 	if target, ok := strings.CutPrefix(text, "->"); ok {
 		return os.Symlink(target, path)
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
 	return os.WriteFile(path, []byte(text), 0o600)
 }
 

@@ -315,7 +315,8 @@ func TestLaunch_EnvironmentIsBuiltFromNothing(t *testing.T) {
 		"DAYFLY_RELAY=" + r.Relay, "DAYFLY_SECRETS_STORE=/secrets",
 		"DAYFLY_SOURCE_ROOTS=/src/a:/src/b", "DAYFLY_STATE_DIR=" + filepath.Join(d, "state/default/network"),
 		"DAYFLY_STOP_GRACE=45m0s",
-		"DAYFLY_TASK=" + task.Ref, "DAYFLY_TICKET=" + r.Ticket, "DAYFLY_WORK_DIR=" + work,
+		"DAYFLY_TASK=" + task.Ref, "DAYFLY_TICKET=" + r.Ticket,
+		"DAYFLY_UNSAVED=" + launcher.OnThis(filepath.Join(filepath.Dir(work), "unsaved", task.Ref)), "DAYFLY_WORK_DIR=" + work,
 		"FORWARDED=yes", "GOMAXPROCS=1", "HOME=/home/me", "PATH=/bin", "TMPDIR=" + work,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

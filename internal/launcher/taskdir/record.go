@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -283,12 +285,32 @@ func (d *Dir[E]) Sweep(spared map[string]bool) {
 	}
 }
 
-// RemoveWork removes the own directory of a task.
+// RemoveWork removes the own directory of a task, but for the states in it that nothing else has.
 func (d *Dir[E]) RemoveWork(ref string) error {
 	if !IsRef(ref) {
 		return errors.New("the directory does not belong to a task and is not removed")
 	}
+	if err := d.keepUnsaved(ref); err != nil {
+		return err
+	}
 	return disk.RemoveTree(d.WorkDir(ref))
+}
+
+// keepUnsaved moves the states that a task's engine could not write to where they stay until somebody removes them.
+func (d *Dir[E]) keepUnsaved(ref string) error {
+	from, to := filepath.Join(d.WorkDir(ref), task.UnsavedName), d.UnsavedDir(ref)
+	if err := os.Remove(from); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil // there are none, or all are kept elsewhere
+	}
+	err := os.MkdirAll(filepath.Dir(to), 0o700)
+	if err == nil {
+		err = os.Rename(from, to)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the states that task %s could not write: %w", ref, err)
+	}
+	d.Log.Error("state of a task is nowhere else: push it, then remove it", "task", ref, "path", to)
+	return nil
 }
 
 func (d *Dir[E]) warn(err error, path string) {

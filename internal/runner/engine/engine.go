@@ -86,6 +86,8 @@ type Job struct {
 	TempDir       string                   // for files of this run: plans, variables; gone after it
 	Fetched       string                   // what was fetched: commit of a git source, else a digest
 	Aside         string                   // where state that lay beside the code was put; empty: there was none
+	Work          string                   // the runner's own directory, with all of these in it
+	Unsaved       string                   // where the machine keeps what is left in task.UnsavedName of Work, in words; empty: nowhere
 	StateDir      string                   // the workspace's own directory, for state kind directory
 	StateOlds     []string                 // other such directories, named after their states, which are only read
 	StateStore    string                   // id of the root that these lie below

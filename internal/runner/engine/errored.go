@@ -8,11 +8,13 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -29,7 +31,7 @@ func (t *terraform) keepErrored(ctx context.Context, failed error) error {
 	if _, err := t.root.root.Lstat(erroredName); errors.Is(err, os.ErrNotExist) {
 		return failed
 	}
-	return keepErrored(ctx, t.h, t.j.Spec, failed, t.root, map[string]string{".": erroredName})
+	return keepErrored(ctx, t.h, t.j, failed, t.root, map[string]string{".": erroredName})
 }
 
 // keepErrored keeps the states that units could not write.
@@ -49,42 +51,78 @@ func (g *terragrunt) keepErrored(ctx context.Context, failed error) error {
 	if len(files) == 0 {
 		return failed
 	}
-	return keepErrored(ctx, g.h, g.j.Spec, failed, g.root, files)
+	return keepErrored(ctx, g.h, g.j, failed, g.root, files)
 }
 
-// keepErrored keeps files with states as artifacts, by the units that they are of.
-func keepErrored(ctx context.Context, h Host, spec api.Spec, failed error, from *folder, files map[string]string) error {
+// keepErrored keeps files with states as artifacts, by the units that they are of. What cannot be kept stays on the machine
+// where that is possible: nothing else knows what was made.
+func keepErrored(ctx context.Context, h Host, j Job, failed error, from *folder, files map[string]string) error {
 	keep, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 	defer stop()
-	var kept, lost []string
+	var kept, left, lost []string
 	var errs []error
 	for _, unit := range slices.Sorted(maps.Keys(files)) {
 		name := api.ErroredOf(unit)
-		file, err := from.open(files[unit])
+		file, aside, err := setAside(j, from, files[unit], strings.ReplaceAll(strings.TrimPrefix(name, api.PlanDir), "/", "-"))
 		if err == nil {
 			_, _, err = h.Keep(keep, name, api.ArtifactState, file)
 			_ = file.Close()
 		}
-		if err != nil {
-			lost, errs = append(lost, unit), append(errs, err)
-		} else {
+		switch {
+		case err == nil:
 			kept = append(kept, name)
+			if aside != "" {
+				err = os.Remove(aside)
+			}
+			if err != nil {
+				h.Logf("a copy of the artifact %s is left on the machine: %v", name, err)
+			}
+		case aside != "":
+			left, errs = append(left, path.Base(aside)), append(errs, err)
+		default:
+			lost, errs = append(lost, unit), append(errs, err)
 		}
 	}
+	get, push := api.PushErrored(j.Spec.Workflow, j.Spec.Workspace, j.Spec.Engine)
 	var said string
 	if len(kept) > 0 {
-		get, push := api.PushErrored(spec.Workflow, spec.Workspace, spec.Engine)
 		said = fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", text.Some(kept, mostTold), get, push)
+	}
+	if len(left) > 0 {
+		said += fmt.Sprintf("; its state could not be written, nor kept as an artifact (%v): it is left as %s in %s, and nothing else has it: there %s, then remove it", errs[0], text.Some(left, mostTold), j.Unsaved, push)
 	}
 	if len(lost) > 0 {
 		whose := "its state"
 		if lost[0] != "." {
 			whose = "the state of " + text.Some(lost, mostTold)
 		}
-		said += fmt.Sprintf("; %s could not be written, and is lost: %v", whose, errs[0])
+		said += fmt.Sprintf("; %s could not be written, and is lost: %v; import what the log says was made, or delete it, then dayfly repair unlock %s", whose, errs[0], j.Spec.Workspace)
 	}
 	h.Logf("%s", said[2:])
 	return saying(asFailure(ctx, failed), said)
+}
+
+// setAside opens a state, and moves it to where it outlives the run's directories until it is kept elsewhere: whatever
+// ends the run or the agent meanwhile. It is moved and not copied because the disk may be full. aside is empty where it
+// could not be moved.
+func setAside(j Job, from *folder, name, as string) (file *os.File, aside string, err error) {
+	if file, err = from.open(name); err != nil || j.Unsaved == "" {
+		return file, "", err
+	}
+	work, err := os.OpenRoot(j.Work)
+	if err != nil {
+		return file, "", nil //nolint:nilerr // it is kept as ever
+	}
+	defer func() { _ = work.Close() }()
+	rel, err := filepath.Rel(j.Work, filepath.Join(from.path, name))
+	if err != nil || work.MkdirAll(task.UnsavedName, 0o700) != nil || work.Rename(rel, path.Join(task.UnsavedName, as)) != nil {
+		return file, "", nil //nolint:nilerr // it is kept as ever
+	}
+	// The engine may be another user.
+	if err := errors.Join(file.Chown(os.Geteuid(), os.Getegid()), file.Chmod(0o600)); err != nil {
+		return file, "", errors.Join(err, file.Close())
+	}
+	return file, filepath.Join(j.Work, task.UnsavedName, as), nil
 }
 
 // saying is a failure with more at the end of its sentence.

@@ -3,13 +3,17 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -34,14 +38,27 @@ func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
 			"main.tf":         thing + fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\n", backend),
 			"errored.tfstate": `{"of": "an earlier run"}`,
 		}
-		for keepErr, want := range map[error]string{
-			nil:                             "dayfly artifact get wf plan/errored.tfstate), then dayfly state push app errored.tfstate",
-			errors.New("no place for more"): "is lost: no place for more",
+		full := errors.New("no place for more")
+		for _, tt := range []struct {
+			keepErr       error
+			unsaved, want string
+		}{
+			{nil, "", "dayfly artifact get wf plan/errored.tfstate), then dayfly state push app errored.tfstate"},
+			{nil, "/jobs/unsaved/task on one", "dayfly artifact get wf plan/errored.tfstate), then dayfly state push app errored.tfstate"},
+			{full, "", "is lost: no place for more; import what the log says was made, or delete it, then dayfly repair unlock app"},
+			{full, "/jobs/unsaved/task on one", "(no place for more): it is left as errored.tfstate in /jobs/unsaved/task on one, and nothing else has it: there dayfly state push app errored.tfstate, then remove it"},
 		} {
+			keepErr, want := tt.keepErr, tt.want
 			j := job(t, name, workflow.Update, files)
 			j.Spec.State = api.State{Kind: api.StateSource}
+			j.Work, j.Unsaved = filepath.Dir(j.Root), tt.unsaved
 			h := newHost()
 			h.keepErr = keepErr
+			h.keeping = func() {
+				if _, err := os.Lstat(filepath.Join(j.Work, task.UnsavedName, "errored.tfstate")); (err == nil) != (j.Unsaved != "") {
+					t.Errorf("while it is sent it is %v", err)
+				}
+			}
 			_, err := engine.Run(t.Context(), h, j)
 			f := failure(t, err)
 			if f.Reason != workflow.ReasonStepFailed || !strings.Contains(f.Detail, want) || !strings.Contains(f.Detail, "apply failed") {
@@ -49,6 +66,19 @@ func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
 			}
 			if state := string(h.kept[api.ArtifactState+" "+api.ErroredName]); keepErr == nil && !strings.Contains(state, `"terraform_data"`) {
 				t.Errorf("kept is %q", state)
+			}
+			left := filepath.Join(j.Work, task.UnsavedName, "errored.tfstate")
+			switch info, err := os.Lstat(left); {
+			case keepErr == nil || j.Unsaved == "":
+				if !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("left is %v, %v, want nothing", info, err)
+				}
+			case err != nil || info.Mode() != 0o600:
+				t.Errorf("left is %v, %v, want it for its owner alone", info, err)
+			default:
+				if state, err := os.ReadFile(left); err != nil || !strings.Contains(string(state), `"terraform_data"`) {
+					t.Errorf("left is %q, %v", state, err)
+				}
 			}
 		}
 
@@ -92,5 +122,15 @@ func TestTerragrunt_StatesThatTheirBackendRefusesAreKept(t *testing.T) {
 	_, err = engine.Run(t.Context(), h, treeJob(t, workflow.Update, tree))
 	if f := failure(t, err); !strings.Contains(f.Detail, "the state of a b, net could not be written, and is lost: no place for more") {
 		t.Errorf("got %s", f.Detail)
+	}
+
+	j = treeJob(t, workflow.Update, tree)
+	j.Work, j.Unsaved = filepath.Dir(j.Root), "/jobs/unsaved/task on one"
+	_, err = engine.Run(t.Context(), h, j)
+	if f := failure(t, err); !strings.Contains(f.Detail, "errored-net.tfstate in /jobs/unsaved/task on one") {
+		t.Errorf("got %s", f.Detail)
+	}
+	if left, err := filepath.Glob(filepath.Join(j.Work, task.UnsavedName, "errored-*.tfstate")); err != nil || len(left) != 2 {
+		t.Errorf("left is %q, %v", left, err)
 	}
 }

@@ -44,6 +44,7 @@ type host struct {
 
 	kept    map[string][]byte // artifacts, by kind and name
 	keepErr error
+	keeping func() // called while something is kept; nil: no call
 	input   []byte // of Input
 
 	asked  []api.StateRef    // whose these are
@@ -240,6 +241,9 @@ func (h *host) Still(context.Context) error { return nil }
 
 // Keep implements Host: it reads twice, and keeps what it was given.
 func (h *host) Keep(_ context.Context, name, kind string, from io.ReadSeeker) (int64, string, error) {
+	if h.keeping != nil {
+		h.keeping()
+	}
 	sum := sha256.New()
 	size, err := io.Copy(sum, from)
 	if err == nil {
