@@ -95,7 +95,8 @@ type Process struct {
 	mu          sync.Mutex
 	reaped      bool // the leader's number may belong to somebody else: signal nothing
 	interrupted bool
-	signalled   bool // SIGINT was sent: a second one makes some programs drop what they hold
+	signalled   bool   // SIGINT was sent: a second one makes some programs drop what they hold
+	at          uint64 // when that was, as Stat.Start counts
 
 	exit Exit
 	err  error
@@ -213,16 +214,21 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, p.err
 }
 
-// Interrupt sends SIGINT to the group, once: a second call does nothing, because a second
-// interrupt makes programs such as terraform drop what they are doing.
+// Interrupt sends SIGINT to the group, once, because a second interrupt makes programs such as terraform drop what they
+// are doing. A further call sends it only to the members that missed the first one (Linux): a shell passes over it in a
+// command that it has just forked, before that becomes its own program.
 func (p *Process) Interrupt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reaped || p.signalled {
-		return
+	switch {
+	case p.reaped:
+	case p.signalled:
+		interruptMissed(p.PID(), p.at)
+	default:
+		p.interrupted, p.signalled = true, true
+		_ = syscall.Kill(-p.PID(), syscall.SIGINT)
+		p.at = ticks()
 	}
-	p.interrupted, p.signalled = true, true
-	_ = syscall.Kill(-p.PID(), syscall.SIGINT)
 }
 
 // Signal sends a signal to the leader alone, which may pass it on.

@@ -217,3 +217,42 @@ func FuzzParseStat(f *testing.F) {
 		}
 	})
 }
+
+// A shell that forks a command has its own handling of signals there until that becomes its own program. Here the command
+// ignores the interrupt for that long, so that it is missed for certain.
+func TestInterrupt_ReachesWhoMissedIt(t *testing.T) {
+	in, hold := pipe(t)
+	p, out := script(t, `(trap '' INT; echo ready; read x <&3; trap - INT; echo waits; exec sleep 1000); echo next`, func(s *child.Spec) { s.ExtraFiles = []*os.File{in} })
+	line(t, out)
+	p.Interrupt()
+	if _, err := hold.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := line(t, out), "waits"; got != want {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	p.Interrupt()
+	select {
+	case <-p.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the command waits on")
+	}
+	if got, err := p.Wait(); err != nil || got.Signal != syscall.SIGINT {
+		t.Errorf("got %+v, %v, want the end of an interrupted shell", got, err)
+	}
+}
+
+func TestMissed_IsWhoWouldHaveDiedOfIt(t *testing.T) {
+	for name, tt := range map[string]struct{ got, want bool }{
+		"it lives":                   {child.Missed(7, 100, 'S'), true},
+		"another group":              {child.Missed(8, 100, 'S'), false},
+		"it began later":             {child.Missed(7, 101, 'S'), false},
+		"it is dead":                 {child.Missed(7, 100, 'Z'), false},
+		"it has a say in interrupts": {child.Missed(7, 100, 'S', syscall.SIGINT), false},
+		"in other signals":           {child.Missed(7, 100, 'S', syscall.SIGHUP, syscall.SIGTERM), true},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %t", name, tt.got)
+		}
+	}
+}

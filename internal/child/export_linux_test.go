@@ -1,5 +1,16 @@
 package child
 
+import "syscall"
+
+// Missed makes a Stat and decides about it.
+func Missed(group int, start uint64, state byte, held ...syscall.Signal) bool {
+	s := Stat{Group: group, Start: start, state: state}
+	for _, signal := range held {
+		s.held |= 1 << (signal - 1)
+	}
+	return s.missed(7, 100)
+}
+
 // ParseStat reads a line of /proc/PID/stat.
 func ParseStat(b []byte) (state byte, session int, start uint64, err error) {
 	s, err := parseStat(b)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
+	"unsafe"
 )
 
 // Stat is what is read of a process in /proc/PID/stat.
@@ -15,6 +17,7 @@ type Stat struct {
 	PID, Parent, Group, Session int
 	Start                       uint64 // when it began, in clock ticks since the machine's boot
 	state                       byte
+	held                        uint64 // signals that it blocks, ignores or catches, as far as the first 31
 }
 
 // Alive reports whether the process runs: it is neither a zombie nor about to be one.
@@ -77,7 +80,45 @@ func parseStat(b []byte) (Stat, error) {
 	if s.Start, err = strconv.ParseUint(string(f[19]), 10, 64); err != nil {
 		return Stat{}, errors.New("no start time")
 	}
+	for _, signals := range f[min(29, len(f)):min(32, len(f))] {
+		bits, err := strconv.ParseUint(string(signals), 10, 64)
+		if err != nil {
+			return Stat{}, errors.New("a set of signals is not a number")
+		}
+		s.held |= bits
+	}
 	return s, nil
+}
+
+// missed decides whether a member of a group missed an interrupt: it was there, would have died of it, and lives. at is
+// when the interrupt was sent. What begins later may help others to end in good order.
+func (s Stat) missed(group int, at uint64) bool {
+	const interrupt = 1 << (syscall.SIGINT - 1)
+	return s.Group == group && s.Alive() && s.Start <= at && s.held&interrupt == 0
+}
+
+// interruptMissed sends SIGINT to the members of a group that missed it.
+func interruptMissed(group int, at uint64) {
+	for _, s := range processes(func(s Stat) bool { return s.missed(group, at) }) {
+		p, err := os.FindProcess(s.PID) // it holds the very process, whatever becomes of its number
+		if err != nil {
+			continue
+		}
+		if again, err := ReadStat(s.PID); err == nil && again.Start == s.Start && again.missed(group, at) {
+			_ = p.Signal(syscall.SIGINT)
+		}
+		_ = p.Release()
+	}
+}
+
+// ticks is the time as Stat.Start counts it.
+func ticks() uint64 {
+	const boottime, perSecond = 7, 100 // CLOCK_BOOTTIME; USER_HZ, which is the same everywhere
+	var t syscall.Timespec
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, boottime, uintptr(unsafe.Pointer(&t)), 0); errno != 0 { //nolint:gosec // the kernel's own interface
+		return 0 // nothing began before: nothing is interrupted again
+	}
+	return uint64(t.Nano()) / (uint64(time.Second) / perSecond) //nolint:gosec // it is positive
 }
 
 // processes returns every process that can be seen and for which ok is true.

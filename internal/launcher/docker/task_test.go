@@ -42,10 +42,10 @@ func refused(t *testing.T, l *docker.Launcher, r launcher.Request) *launcher.Ref
 
 // S4: what a container may do. No engine is asked.
 func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
-	tools := filepath.Join(t.TempDir(), "tools")
+	tools, jobs := filepath.Join(t.TempDir(), "tools"), t.TempDir()
 	l, err := docker.New(docker.Config{
 		Machine: launcher.Machine{
-			Dir: t.TempDir(), EnvAllow: []string{"REGION"}, LookupEnv: func(string) (string, bool) { return "planted-value", true },
+			Dir: jobs, EnvAllow: []string{"REGION"}, LookupEnv: func(string) (string, bool) { return "planted-value", true },
 			EnginePath: []string{"/opt/a", "/opt/b"}, ToolsDir: tools, Downloads: []string{"tofu"},
 		},
 		Image: "runner", Network: "none", UID: 4711, Instance: "here",
@@ -78,7 +78,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 		"Env": []any{
 			"DAYFLY_ATTEMPT=2", "DAYFLY_ENGINE_PATH=/dayfly/engines/0:/dayfly/engines/1", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
 			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_SOURCE_PATH=live", "DAYFLY_STATE_DIR=/dayfly/state",
-			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_TOOLS_DIR=/dayfly/tools", "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
+			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_TOOLS_DIR=/dayfly/tools", "DAYFLY_UNSAVED=" + launcher.OnThis(filepath.Join(jobs, "unsaved", "task-x")), "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
 		},
 		"Labels": map[string]any{
 			"dev.dayfly.launcher": "me", "dev.dayfly.task": "task-x", "dev.dayfly.job": "wf-1", "dev.dayfly.attempt": "2",
