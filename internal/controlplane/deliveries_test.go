@@ -252,9 +252,18 @@ func TestDelivery_RetryAfterAndAPoolThatIsAway(t *testing.T) {
 	_, err := w.plane.ReplayDelivery(w.ctx(), w.admin, w.deliveries()[0].ID)
 	w.must(err)
 	w.clock.advance(25 * time.Hour)
+	other := w.newPool("other")
+	w.notified("ops", func(n *api.Notification) { n.Pool = "other" })
 	_, err = w.plane.ReplayDelivery(w.ctx(), w.admin, w.deliveries()[0].ID) // while its entry is still there
 	w.must(err)
-	w.delivered(w.task(), api.DeliveryResult{IsDone: true})
+	if ids := w.dueFirst(); len(ids) > 0 {
+		t.Errorf("due in the pool that it was of before: %v", ids)
+	}
+	tasks := w.tasks(other, 10)
+	if len(tasks) != 1 {
+		t.Fatalf("the pool that it is of now claims %+v", tasks)
+	}
+	w.must(w.plane.DeliveryDone(w.ctx(), other, tasks[0].ID, api.DeliveryResult{Attempt: tasks[0].Attempt, IsDone: true}))
 	w.stands(api.DeliveryDone, 3)
 }
 
@@ -331,6 +340,95 @@ func TestDelivery_ManyAreHandedOutOnce(t *testing.T) {
 			t.Errorf("%d deliveries were handed out", len(seen))
 		}
 	})
+}
+
+// dueFirst lists what is due, the earliest first.
+func (w *world) dueFirst() (ids []string) {
+	w.t.Helper()
+	page, err := w.store.Range(w.ctx(), store.Scan{Part: record.DuePart(w.poolID()), Limit: 10})
+	w.must(err)
+	for _, r := range page.Records {
+		n, err := record.Decode[record.Name](r)
+		w.must(err)
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
+// A claim that gives up all that it has read is not the last: more is due behind that.
+func TestDelivery_WhatIsGivenUpHidesNoOther(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	for i := range 3 {
+		w.notified(fmt.Sprintf("n%d", i))
+	}
+	w.fails("net")
+	last := w.dueFirst()[2]
+	for _, d := range w.deliveries() {
+		if d.ID != last {
+			w.must(w.plane.DeleteNotification(w.ctx(), w.admin, d.For))
+		}
+	}
+	if tasks := w.tasks(w.pool, 1); len(tasks) > 0 || !w.offers() {
+		t.Fatalf("claimed %+v; what is due behind that is offered: %t", tasks, w.offers())
+	}
+	if task := w.task(); task.ID != last {
+		t.Errorf("claimed %s, want %s", task.ID, last)
+	}
+}
+
+// The end of a delivery does not put off what else is due, whether that comes before or after it.
+func TestDelivery_AnEndLeavesTheOthersDue(t *testing.T) {
+	for i := range 2 {
+		w := newWorld(t, memory.New())
+		w.workspace("net")
+		w.notified("a")
+		w.notified("b")
+		w.fails("net")
+		tasks := map[string]api.DeliveryTask{}
+		for _, task := range w.tasks(w.pool, 2) {
+			tasks[task.ID] = task
+		}
+		ids := w.dueFirst()
+		w.delivered(tasks[ids[i]], api.DeliveryResult{IsDone: true})
+		w.clock.advance(2 * time.Minute)
+		if !w.offers() {
+			t.Errorf("%d: a lapsed lease is not offered", i)
+		}
+		if task := w.task(); task.ID != ids[1-i] {
+			t.Errorf("%d: claimed %s, want %s", i, task.ID, ids[1-i])
+		}
+	}
+}
+
+// A claim of deliveries has found none, and one is made before it commits: the pool is still told of that.
+func TestDelivery_MadeDuringAClaimIsOffered(t *testing.T) {
+	for name, next := range map[string]time.Duration{"nothing was due": 0, "something was": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			st := &between{Store: memory.New()}
+			w := newWorld(t, st)
+			w.workspace("net")
+			w.notified("ops")
+			pool := w.poolID()
+			stored(w, record.DeliveriesKey(pool), func(d *record.Deliveries) {
+				if next > 0 {
+					d.Next = w.clock.now().Add(-next)
+				}
+			})
+			st.afterRange = func(part string) func() {
+				if part != record.DuePart(pool) {
+					return nil
+				}
+				return func() { w.fails("net") }
+			}
+			if tasks := w.tasks(w.pool, 1); len(tasks) == 0 && !w.offers() {
+				t.Error("nobody is told of it")
+			}
+			if st.afterRange != nil || len(w.deliveries()) != 1 {
+				t.Error("none was made meanwhile")
+			}
+		})
+	}
 }
 
 // A claim that waits answers at once when a delivery is made, and only then: one that nobody asks for does not make

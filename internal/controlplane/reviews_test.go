@@ -439,7 +439,11 @@ func TestApproval_WhatChangedMeanwhileRefusesIt(t *testing.T) {
 			_, err := w.plane.Reject(w.ctx(), w.admin, id, api.Decision{SHA256: bundleSum, Comment: "no"})
 			w.must(err)
 		}, workflow.ErrConflict, "was rejected by "},
-		"only a name": {func(w *world, _ string) { w.guarded(required(), func(ws *api.Workspace) { ws.Description = "new" }) }, nil, ""},
+		"the pool, by its project": {func(w *world, _ string) {
+			w.project(record.GlobalProject, "", w.newPool("blue").PoolID)
+		}, workflow.ErrConflict, "plan_stale: the plan lies on the side of another pool than blue"},
+		"the pool, by the default": {func(w *world, _ string) { w.defaultPool(w.newPool("blue").PoolID) }, workflow.ErrConflict, "plan_stale: the plan lies on the side of another pool than blue"},
+		"only a name":              {func(w *world, _ string) { w.guarded(required(), func(ws *api.Workspace) { ws.Description = "new" }) }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, memory.New())
@@ -458,6 +462,46 @@ func TestApproval_WhatChangedMeanwhileRefusesIt(t *testing.T) {
 			}
 			if r := w.show(made.ID).Review; r.Applies != "" || slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return !v.Reject }) {
 				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// A level requires more after the decision was made and before its commit: it is decided again.
+func TestApproval_LevelsAreCheckedInItsCommit(t *testing.T) {
+	stricter := &api.Approval{Required: true, NotBySubmitter: true}
+	for name, change := range map[string]func(w *world) error{
+		"the organization": func(w *world) error {
+			_, err := w.plane.UpdateOrganization(w.ctx(), w.admin, api.OrganizationSettings{Approval: stricter})
+			return err
+		},
+		"a project": func(w *world) error {
+			_, err := w.plane.UpdateProject(w.ctx(), w.admin, record.GlobalProject, api.ProjectSettings{Approval: stricter})
+			return err
+		},
+		"the workspace": func(w *world) error { w.guarded(stricter); return nil },
+	} {
+		t.Run(name+", and somebody approves", func(t *testing.T) {
+			st := &between{Store: memory.New()}
+			w := newWorld(t, st)
+			w.guarded(required())
+			ada := w.person("ada")
+			made := w.asks(ada, workflow.Update)
+			w.plans(one)
+			st.beforeCommit = writing(record.ReviewKey(made.ID), api.ReviewApproved, func() { w.must(change(w)) })
+			_, err := w.plane.Approve(w.ctx(), ada, made.ID, seen)
+			wantErr(t, err, workflow.ErrForbidden)
+			w.reviewOf(made.ID, api.ReviewWaiting)
+		})
+		t.Run(name+", and no rule wanted an approval", func(t *testing.T) {
+			st := &between{Store: memory.New()}
+			w := newWorld(t, st)
+			w.guarded(requiring("destroys"))
+			made := w.asks(w.person("ada"), workflow.Update)
+			st.beforeCommit = writing(record.ReviewKey(made.ID), api.ReviewApproved, func() { w.must(change(w)) })
+			w.plans(one)
+			if w.reviewOf(made.ID, api.ReviewWaiting); st.beforeCommit != nil {
+				t.Error("nothing changed meanwhile")
 			}
 		})
 	}

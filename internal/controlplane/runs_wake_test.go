@@ -129,6 +129,49 @@ func TestWake_OfAFreedSlot(t *testing.T) {
 	}
 }
 
+// What waits for its pool is claimed at once when the pool may claim again.
+func TestWake_OfAPoolThatMayClaimAgain(t *testing.T) {
+	yes, no := true, false
+	for name, tc := range map[string]struct {
+		stop, again func(w *world, jobs []api.Job)
+	}{
+		"its hold ends": {
+			func(w *world, jobs []api.Job) { w.refusedLaunch(jobs[0], workflow.ReasonCapacity, time.Minute, "") },
+			func(w *world, jobs []api.Job) { w.launch(jobs[1], "task-1") },
+		},
+		"it is enabled": {
+			func(w *world, _ []api.Job) {
+				_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{IsDisabled: &yes})
+				w.must(err)
+			},
+			func(w *world, _ []api.Job) {
+				_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{IsDisabled: &no})
+				w.must(err)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wk := &waker{}
+			w := waking(t, wk)
+			w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 10 })
+			for range 3 {
+				w.submit("net", workflow.Preview)
+			}
+			jobs := w.claim(2)
+			tc.stop(w, jobs)
+			if got := w.claim(10); len(got) > 0 {
+				t.Fatalf("claimed %d jobs of a pool that may not", len(got))
+			}
+			before := len(wk.all())
+			tc.again(w, jobs)
+			if n := len(wk.all()) - before; n != 1 {
+				t.Errorf("%d wakes, want 1", n)
+			}
+			w.claimOne()
+		})
+	}
+}
+
 // A wake must never slow down the request that caused it: a hanging wake is abandoned after a second.
 func TestWake_ThatHangsIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
