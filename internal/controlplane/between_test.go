@@ -18,7 +18,19 @@ import (
 type between struct {
 	store.Store
 	afterRange   func(part string) func() // nil: nothing happens after this one
+	afterGet     func(keys []store.Key) func()
 	beforeCommit func(ops []store.Op) func()
+}
+
+func (b *between) Get(ctx context.Context, keys ...store.Key) ([]store.Record, error) {
+	found, err := b.Store.Get(ctx, keys...)
+	if b.afterGet != nil {
+		if do := b.afterGet(keys); do != nil {
+			b.afterGet = nil
+			do()
+		}
+	}
+	return found, err
 }
 
 func (b *between) Range(ctx context.Context, s store.Scan) (store.Page, error) {

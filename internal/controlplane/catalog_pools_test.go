@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -41,6 +43,10 @@ func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
 	_, _, err = w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{Name: "late", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Pool: "blue"})
 	wantErr(t, err, workflow.ErrInUse)
 
+	why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
+	if w.must(err); why.Code != "pool_deleted" || !strings.Contains(why.Waiting, "pool blue, which is being deleted") {
+		t.Errorf("it waits for %q %q", why.Code, why.Waiting)
+	}
 	w.pool, err = w.plane.Authenticate(w.ctx(), blue.Token)
 	w.must(err)
 	w.pass() // it waits
@@ -61,6 +67,81 @@ func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
 		t.Error("the token of a pool that is gone still claims")
 	}
 	w.pass() // nothing of it is left to do
+}
+
+// The run of a closed pool ends while the pass looks at what is left of the pool, and the next one begins in that commit:
+// the pool serves that one too. A project leads to the pool, so that no workspace names it.
+func TestPool_ThatIsClosedServesWhatAnEndLetsBegin(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		st := &between{Store: w.store}
+		w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now})
+		builtIn := w.pool
+		w.pool = w.newPool("blue")
+		w.project("eu", record.GlobalProject, w.pool.PoolID)
+		w.workspace("net", inProject("eu"))
+		w.submit("net", workflow.Update)
+		next := w.submit("net", workflow.Update)
+		job, r := w.started()
+		stored(w, record.PoolKey("default", w.pool.PoolID), func(p *record.Pool) { p.Closed = true })
+		stored(w, record.ClosedKey("default", w.pool.PoolID), func(n *record.Name) { n.ID = w.pool.PoolID })
+		of := record.ClaimPart(record.PoolRoute(w.pool.PoolID), workflow.Types()[len(workflow.Types())-1])
+		st.afterRange = func(part string) func() {
+			if part != of {
+				return nil
+			}
+			return func() { w.must(w.result(job, r, workflow.Succeeded)) }
+		}
+		w.pass()
+		if st.afterRange != nil { // the pass saw the run, and looked no further
+			st.afterRange = nil
+			w.must(w.result(job, r, workflow.Succeeded))
+			w.pass()
+		}
+		if got := w.waitsFor(next.ID); !strings.Contains(got, "pool blue, which is being deleted") {
+			t.Errorf("the next one waits for %q", got)
+		}
+		job, r = w.started()
+		if job.ID != next.ID {
+			t.Errorf("claimed %s, want %s", job.ID, next.ID)
+		}
+		w.must(w.result(job, r, workflow.Succeeded))
+		w.pass()
+		w.pool = builtIn
+		_, err := w.plane.Pool(w.ctx(), w.admin, "blue")
+		wantErr(t, err, workflow.ErrNotFound)
+	})
+}
+
+// A pool becomes the default while it is deleted, and a run is submitted to it: one of the two is refused, or sees the other.
+func TestPool_ThatBecomesTheDefaultDuringItsDeletion(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		st := &between{Store: w.store}
+		deletes := controlplane.New(st, controlplane.Config{Now: w.clock.now})
+		w.newPool("blue")
+		w.workspace("net")
+		var wf api.Workflow
+		st.afterGet = func(keys []store.Key) func() {
+			if !slices.Contains(keys, record.OrganizationKey("default")) {
+				return nil
+			}
+			return func() {
+				_, err := w.plane.UpdateOrganization(w.ctx(), w.admin, api.OrganizationSettings{DefaultPool: ptr("blue")})
+				w.must(err)
+				wf = w.submit("net", workflow.Update)
+			}
+		}
+		w.must(deletes.DeletePool(w.ctx(), w.admin, "blue"))
+		o, err := w.plane.Organization(w.ctx(), w.admin)
+		if w.must(err); o.DefaultPool != "" && o.DefaultPool != "default" {
+			t.Errorf("the default is still pool %q", o.DefaultPool)
+		}
+		if job := w.claimOne(); job.ID != wf.ID {
+			t.Errorf("the built-in pool claims %s, want %s", job.ID, wf.ID)
+		}
+		w.submit("net", workflow.Preview)
+		_, err = w.plane.Pool(w.ctx(), w.admin, "blue")
+		wantErr(t, err, workflow.ErrNotFound)
+	})
 }
 
 func TestPool_ThatIsRenamedTakesAlongWhoNamedItMeanwhile(t *testing.T) {

@@ -2,12 +2,15 @@ package controlplane_test
 
 import (
 	"errors"
-	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -31,37 +34,55 @@ const rounds = 8
 
 // Each race below has exactly one winner, on every store.
 
+// Two control planes over one store claim, each between what the other reads and commits: no run is handed out twice, and
+// every claim counts.
 func TestRace_TwoClaims(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 100 })
 		for range 20 {
 			w.submit("net", workflow.Preview)
 		}
-		var mu sync.Mutex
+		scan := w.submit("net", "")
+		st := &between{Store: w.store}
+		other := controlplane.New(st, controlplane.Config{Now: w.clock.now})
 		handed := map[string]int{}
-		claim := func() error {
-			for {
-				out, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "one", Max: 3})
-				if err != nil || len(out.Jobs) == 0 {
-					return err
+		claim := func(by *controlplane.Plane, t workflow.Type, n int) int {
+			out, err := by.Claim(w.ctx(), w.pool, api.Claim{Instance: "one", Max: n, Types: []workflow.Type{t}})
+			w.must(err)
+			for _, j := range out.Jobs {
+				handed[j.ID]++
+			}
+			return len(out.Jobs)
+		}
+		claims := func(ops []store.Op) bool {
+			return slices.ContainsFunc(ops, func(op store.Op) bool {
+				return op.IsPut() && strings.Contains(string(op.Record().Value), `"state":"claimed"`)
+			})
+		}
+		for _, between := range []func(){
+			func() { claim(w.plane, workflow.Deployment, 3) },   // the same runs
+			func() { claim(w.plane, workflow.InsightsScan, 1) }, // another one, of the same limit
+		} {
+			st.beforeCommit = func(ops []store.Op) func() {
+				if !claims(ops) {
+					return nil
 				}
-				mu.Lock()
-				for _, j := range out.Jobs {
-					handed[fmt.Sprint(j.ID, j.Attempt)]++
-				}
-				mu.Unlock()
+				return between
+			}
+			if n := claim(other, workflow.Deployment, 3); n != 3 || st.beforeCommit != nil {
+				t.Errorf("claimed %d, want 3; the other one claimed meanwhile: %t", n, st.beforeCommit == nil)
 			}
 		}
-		for _, err := range race(claim, claim, claim, claim) {
-			w.must(err)
-		}
-		if len(handed) != 20 {
-			t.Errorf("%d jobs were handed out, want 20", len(handed))
+		if len(handed) != 10 || handed[scan.ID] != 1 {
+			t.Errorf("%d jobs were handed out, want 10, with the scan: %v", len(handed), handed)
 		}
 		for job, n := range handed {
 			if n != 1 {
 				t.Errorf("%s was handed out %d times", job, n)
 			}
+		}
+		if pool, err := w.plane.Pool(w.ctx(), w.admin, "default"); err != nil || pool.Active != 10 {
+			t.Errorf("the pool counts %d active (%v), want 10", pool.Active, err)
 		}
 	})
 }

@@ -449,3 +449,27 @@ func TestClaim_KeepsTheOrganizationsOwnLimit(t *testing.T) {
 		t.Errorf("it waits for %q", text)
 	}
 }
+
+// Nobody else has the plan that a run applies: it says so, and fails with that when its time is over.
+func TestPool_ThatIsDeletedWithAPlanIsNamedByTheRunThatAppliesIt(t *testing.T) {
+	w := newWorld(t, memory.New())
+	builtIn, blue := w.pool, w.newPool("blue")
+	w.defaultPool(blue.PoolID)
+	w.guarded(required())
+	made := w.asks(w.admin, workflow.Update)
+	w.pool = blue
+	w.plans(one)
+	w.approves(w.person("bob"), made.ID)
+	id := w.reviewOf(made.ID, api.ReviewApproved).Applies
+	w.must(w.plane.DeletePool(w.ctx(), w.admin, "blue"))
+	same(t, "the built-in pool claims", w.claimFor(builtIn, "one", 10), nil)
+	const want = "a pool that was deleted, and alone had the plan that it applies"
+	if got := w.waitsFor(id); !strings.HasPrefix(got, want) {
+		t.Errorf("it waits for %q", got)
+	}
+	w.clock.advance(workflow.QueueTimeout + time.Second)
+	w.pass()
+	if got := w.is(id, workflow.Failed, workflow.ReasonExpiredInQueue); !strings.Contains(got.Detail, want) {
+		t.Errorf("it failed with %q", got.Detail)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
@@ -97,25 +98,45 @@ func TestTree_TwoAdvancesAtOnceSubmitOnce(t *testing.T) {
 	})
 }
 
-// A cancel and the submission of the next run are one after the other: nothing begins after the cancel.
+// A cancel and the submission of the next run are one after the other: nothing begins after the cancel. Each of them comes
+// between what the other one reads and commits.
 func TestTree_NothingBeginsAfterACancel(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
+		st := &between{Store: w.store}
+		w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now})
+		other := controlplane.New(w.store, controlplane.Config{Now: w.clock.now})
 		f := newForest(w, "net", "db net")
-		for range rounds {
-			made := f.grow("net")
-			f.take()
-			for _, err := range race(func() error { f.done("net"); return nil }, func() error {
-				_, err := f.plane.CancelTree(f.ctx(), f.admin, made.ID, api.WithReason{})
-				return err
-			}) {
-				f.must(err)
-			}
+		tree := func(id, holding string, do func()) {
+			st.beforeCommit = writing(record.RunTreeKey("default", id), holding, do)
+		}
+		over := func(id, want string) {
+			t.Helper()
 			f.pass()
-			if got := f.tree(made.ID); got.State == api.TreeRunning {
-				t.Fatalf("it is not over: %+v", got)
+			if got := f.tree(id); got.State != want || st.beforeCommit != nil {
+				t.Fatalf("it is not %s, or nothing came between: %+v", want, got)
 			}
 			f.wantTaken()
 		}
+		made := f.grow("net")
+		f.take()
+		tree(made.ID, "", func() { // the end of net goes on with db
+			_, err := other.CancelTree(f.ctx(), f.admin, made.ID, api.WithReason{})
+			f.must(err)
+		})
+		f.done("net")
+		over(made.ID, api.TreeCancelled)
+
+		made = f.grow("net")
+		f.take()
+		tree(made.ID, "", func() {
+			was := f.plane
+			f.plane = other
+			f.done("net") // db is submitted
+			f.plane = was
+		})
+		_, err := f.plane.CancelTree(f.ctx(), f.admin, made.ID, api.WithReason{})
+		f.must(err)
+		over(made.ID, api.TreeCancelled)
 	})
 }
 

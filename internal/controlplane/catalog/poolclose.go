@@ -197,6 +197,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 		if err != nil {
 			return err
 		}
+		c.Check(ok) // it does not begin to be the default meanwhile
 		if o.DefaultPool == pool.ID {
 			o.DefaultPool = ""
 			c.Put(ok, o)
@@ -233,7 +234,9 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 			c.Remove(closed)
 			return nil
 		}
-		for _, left := range []func(context.Context, *ledger.Change, string, record.Pool) (string, error){waits, runs} {
+		// First what runs: its end may make another run claimable, in the same commit. A claim of what is claimable moves the
+		// limit, which the commit checks.
+		for _, left := range []func(context.Context, *ledger.Change, string, record.Pool) (string, error){runs, waits} {
 			if what, err := left(ctx, c, org, pool); what != "" || err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ const (
 	waitsDisabled  = "pool_disabled"
 	waitsAssigned  = "pool_not_assigned"
 	waitsRole      = "pool_role_path"
+	waitsClosed    = "pool_deleted"
 	waitsNone      = "no_pool" // no pool has the labels
 	waitsTypes     = "pool_type"
 	waitsRunner    = "pool_inactive" // no instance polls for the pool
@@ -361,12 +362,18 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
 	case f.ofOrg >= f.orgMost && f.pool.ID == "":
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
+	case w.PlanOf != "" && f.planPool == "":
+		return waitsPlan, "a pool that was deleted, and alone had the plan that it applies: cancel it and make a new preview"
 	case w.PlanOf != "" && !leadsTo(f.route.Key, w):
 		return waitsPlan, fmt.Sprintf("%s, which has the plan that it applies, to serve workspace %s again; or cancel it and make a new preview", hasPlan(w, f), w.Workspace)
 	case f.pool.ID == "" && w.PlanOf != "":
 		return waitsClaim, "the next claim of " + hasPlan(w, f)
+	case f.pool.ID == "" && record.PoolOfRoute(f.route.Key) != "":
+		return waitsClosed, fmt.Sprintf("a pool that was deleted: lead workspace %s to another pool, or cancel it", w.Workspace)
 	case f.pool.ID == "":
 		return waitsLabels(f)
+	case f.pool.Closed:
+		return waitsClosed, fmt.Sprintf("the next claim of pool %s, which is being deleted and serves only what came before: keep its agent running until then, lead workspace %s to another pool, or cancel it", f.pool.Name, w.Workspace)
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
 	case !f.pool.AssignedTo(f.route.Scope):
