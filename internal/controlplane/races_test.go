@@ -59,19 +59,22 @@ func TestRace_TwoClaims(t *testing.T) {
 				return op.IsPut() && strings.Contains(string(op.Record().Value), `"state":"claimed"`)
 			})
 		}
-		for _, between := range []func(){
-			func() { claim(w.plane, workflow.Deployment, 3) },   // the same runs
-			func() { claim(w.plane, workflow.InsightsScan, 1) }, // another one, of the same limit
-		} {
-			st.beforeCommit = func(ops []store.Op) func() {
-				if !claims(ops) {
-					return nil
-				}
-				return between
+		st.beforeCommit = func(ops []store.Op) func() {
+			if !claims(ops) {
+				return nil
 			}
-			if n := claim(other, workflow.Deployment, 3); n != 3 || st.beforeCommit != nil {
-				t.Errorf("claimed %d, want 3; the other one claimed meanwhile: %t", n, st.beforeCommit == nil)
+			return func() { claim(w.plane, workflow.Deployment, 3) } // the same runs
+		}
+		first := claim(other, workflow.Deployment, 3)
+		st.afterRange = func(part string) func() {
+			if !strings.HasPrefix(part, "claim/") {
+				return nil
 			}
+			return func() { claim(w.plane, workflow.InsightsScan, 1) } // another one, of the same limits
+		}
+		second := claim(other, workflow.Deployment, 3)
+		if first != 3 || second != 3 || st.beforeCommit != nil || st.afterRange != nil {
+			t.Errorf("claimed %d and %d, want 3 each, and a claim in between", first, second)
 		}
 		if len(handed) != 10 || handed[scan.ID] != 1 {
 			t.Errorf("%d jobs were handed out, want 10, with the scan: %v", len(handed), handed)

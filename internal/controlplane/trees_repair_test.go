@@ -106,9 +106,6 @@ func TestTree_NothingBeginsAfterACancel(t *testing.T) {
 		w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now})
 		other := controlplane.New(w.store, controlplane.Config{Now: w.clock.now})
 		f := newForest(w, "net", "db net")
-		tree := func(id, holding string, do func()) {
-			st.beforeCommit = writing(record.RunTreeKey("default", id), holding, do)
-		}
 		over := func(id, want string) {
 			t.Helper()
 			f.pass()
@@ -119,16 +116,21 @@ func TestTree_NothingBeginsAfterACancel(t *testing.T) {
 		}
 		made := f.grow("net")
 		f.take()
-		tree(made.ID, "", func() { // the end of net goes on with db
-			_, err := other.CancelTree(f.ctx(), f.admin, made.ID, api.WithReason{})
-			f.must(err)
-		})
+		st.beforeCommit = func(ops []store.Op) func() {
+			if !slices.ContainsFunc(ops, func(op store.Op) bool { return op.Key().Sort == record.SpecKey("").Sort }) {
+				return nil
+			}
+			return func() { // before db is submitted
+				_, err := other.CancelTree(f.ctx(), f.admin, made.ID, api.WithReason{})
+				f.must(err)
+			}
+		}
 		f.done("net")
 		over(made.ID, api.TreeCancelled)
 
 		made = f.grow("net")
 		f.take()
-		tree(made.ID, "", func() {
+		st.beforeCommit = writing(record.RunTreeKey("default", made.ID), "", func() {
 			was := f.plane
 			f.plane = other
 			f.done("net") // db is submitted
