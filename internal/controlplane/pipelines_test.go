@@ -381,6 +381,34 @@ func TestCommit_IsOfTheWorkspacesRepositoryAndThePipelinesOwn(t *testing.T) {
 }
 
 // preview_role is for what only looks, and role for the rest; a pull request's run has preview_role or none.
+// A pull request's file could else put its runs before those of everybody, or hold a slot for a day.
+func TestPullRequest_ChoosesNeitherPriorityNorTime(t *testing.T) {
+	everyStore(t, func(t *testing.T, w *world) {
+		p := w.pipelines()
+		w.repository("net", "https://github.com/acme/infra.git", func(ws *api.Workspace) { ws.DefaultPriority, ws.MaxRuntime = -5, "10m" })
+		high := 100
+		for field, change := range map[string]func(*api.Submit){
+			"priority":    func(in *api.Submit) { in.Priority = &high },
+			"max_runtime": func(in *api.Submit) { in.MaxRuntime = "5m" },
+		} {
+			in := ofCommit("net", oneCommit)
+			change(&in)
+			_, err := w.plane.Submit(w.ctx(), p.token(pull("17", oneCommit)), "", in)
+			wantErr(t, err, workflow.ErrForbidden)
+			if err == nil || !strings.Contains(err.Error(), "a "+field+" of its own") {
+				t.Errorf("%s: got %v, want that it is the workspace's", field, err)
+			}
+			_, err = w.plane.Submit(w.ctx(), p.token(hub(nil)), "", in)
+			w.must(err)
+		}
+		got, err := w.plane.Submit(w.ctx(), p.token(pull("17", oneCommit)), "", ofCommit("net", oneCommit))
+		w.must(err)
+		if got.Priority != -5 || got.MaxRuntime != "10m0s" && got.MaxRuntime != "10m" {
+			t.Errorf("got priority %d and %s, want the workspace's", got.Priority, got.MaxRuntime)
+		}
+	})
+}
+
 func TestPreviewRole_IsForWhatOnlyLooks(t *testing.T) {
 	for name, c := range map[string]struct {
 		role, preview string

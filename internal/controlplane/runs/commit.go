@@ -23,6 +23,13 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 	if err := who.Confine("what is not a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
 		return err
 	}
+	// Its file is in the pull request: what decides about the runs of others is the workspace's.
+	if err := who.Confine("a priority of its own", in.Priority == nil); err != nil {
+		return err
+	}
+	if err := who.Confine("a max_runtime of its own", in.MaxRuntime == ""); err != nil {
+		return err
+	}
 	push := who.Pipeline != nil && who.Pipeline.Protected
 	if retry.trigger != nil {
 		push = retry.trigger.Kind == api.TriggerPush
