@@ -16,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/strict"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
@@ -311,7 +312,7 @@ func readAnchors(organization string, files []string) (map[int64]api.AuditAnchor
 				break
 			}
 			var l api.AuditLine
-			if err := json.Unmarshal(bytes.TrimSpace(line), &l); err != nil || l.Entry == nil && l.Seal == nil {
+			if err := strict.Unmarshal(bytes.TrimSpace(line), &l); err != nil || l.Entry == nil && l.Seal == nil {
 				_ = file.Close()
 				return nil, fmt.Errorf("--anchors: line %d of %s is not one of a forwarded audit trail", n, name)
 			}

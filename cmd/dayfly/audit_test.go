@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -187,6 +188,14 @@ func TestAudit_VerifyTellsWhatIsBroken(t *testing.T) {
 	var r api.AuditReport
 	if got := w.run("audit", "verify", "-o", "json"); got.code != exitFailed || json.Unmarshal([]byte(got.stdout), &r) != nil || r.Last != 1 || r.Broken == "" {
 		t.Errorf("as JSON: %+v", got)
+	}
+	said, err := os.ReadFile(anchors)
+	// Another reader could take the other one of two members.
+	if err = errors.Join(err, os.WriteFile(anchors, bytes.Replace(said, []byte(`"seal":`), []byte(`"Seal":`), 1), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run("audit", "verify", "--anchors", anchors); got.code != exitUsage || !strings.Contains(got.stderr, "is not one of a forwarded audit trail") {
+		t.Errorf("a seal in another case: got %+v", got)
 	}
 	if err := os.WriteFile(anchors, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)

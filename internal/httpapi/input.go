@@ -84,11 +84,7 @@ func read(text []byte, into any) error {
 	if text == nil {
 		return nil
 	}
-	err := strict.Members(text, into)
-	if err == nil {
-		err = json.Unmarshal(text, into)
-	}
-	if err != nil {
+	if err := strict.Unmarshal(text, into); err != nil {
 		return huma.Error422UnprocessableEntity("validation failed", &huma.ErrorDetail{Location: "body", Message: err.Error()})
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/strict"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -113,8 +114,8 @@ func (r *Relay) artifacts(ctx context.Context, c call) answer {
 		return refusal(err)
 	}
 	var body map[string]json.RawMessage
-	if err := json.Unmarshal(c.body, &body); err != nil || body == nil {
-		return refusal(workflow.Refuse(workflow.ErrInvalid, "", "the announcement is not a JSON object"))
+	if err := strict.Unmarshal(c.body, &body); err != nil || body == nil {
+		return refusal(workflow.Refuse(workflow.ErrInvalid, "", "the announcement is not a JSON object in which each member stands once"))
 	}
 	body["place"], _ = json.Marshal(r.cfg.Places.Place()) // of strings: it cannot fail
 	c.body, _ = json.Marshal(body)                        // nor can what was JSON before

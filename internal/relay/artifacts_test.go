@@ -152,6 +152,17 @@ func TestArtifacts_AnnouncedThenPlaced(t *testing.T) {
 }
 
 // C5: what a neighbour has announced cannot be placed by its socket or its name.
+// Written anew, it would reach the control plane as if each member had stood once.
+func TestArtifacts_WithAMemberTwiceAreNotForwarded(t *testing.T) {
+	u := newUpstream()
+	u.answer = recording(api.Artifact{})
+	r := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir())})
+	w := call(t, r, "artifacts", "wf_1", `{"artifacts":[],"artifacts":[{"name":"files/a"}]}`, owned(t, "wf_1", 1))
+	if w.Code != http.StatusUnprocessableEntity || len(u.made()) != 0 {
+		t.Errorf("%d %s, %d forwarded", w.Code, w.Body, len(u.made()))
+	}
+}
+
 func TestArtifacts_AnotherJobsSocket(t *testing.T) {
 	u := newUpstream()
 	u.answer = recording(api.Artifact{})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/strict"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -113,7 +114,7 @@ func (r Report) check() error {
 // refuses it later.
 func decodeResult(body []byte) (api.Result, error) {
 	var in api.Result
-	if err := json.Unmarshal(body, &in); err != nil {
+	if err := strict.Unmarshal(body, &in); err != nil {
 		return in, workflow.Refuse(workflow.ErrInvalid, "result", "is not the JSON that was expected: %v", err)
 	}
 	if !in.Outcome.Terminal() {
@@ -126,10 +127,10 @@ func decodeResult(body []byte) (api.Result, error) {
 func (a answer) away() bool { return a.status >= http.StatusInternalServerError }
 
 // split takes the rest of the log out of what a runner hands over: it is kept beside the result, so that it can be left
-// out. Anything else is kept as a result.
+// out. Anything else is kept as a result. What has a member twice stays as it is, so that it is refused as that.
 func split(body []byte) (result []byte, tail *api.LogTail) {
 	var object map[string]json.RawMessage
-	if json.Unmarshal(body, &object) != nil || object["tail"] == nil {
+	if strict.Unmarshal(body, &object) != nil || object["tail"] == nil {
 		return body, nil
 	}
 	tail = &api.LogTail{}

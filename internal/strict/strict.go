@@ -12,9 +12,18 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	"github.com/dayfly-dev/dayfly/internal/text"
 )
+
+// deepest is how deep values may lie in each other: what encoding/json takes.
+const deepest = 10_000
+
+// Unmarshal is json.Unmarshal of what Members lets pass.
+func Unmarshal(raw []byte, into any) error {
+	if err := Members(raw, into); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
 
 // Members refuses text that is to be decoded into a value if it is not UTF-8, if an object in it has a member twice, or
 // one of a struct that is written in another case. It does not look for unknown members.
@@ -26,7 +35,10 @@ func Members(raw []byte, into any) error {
 	return w.value(reflect.TypeOf(into), "")
 }
 
-type walker struct{ dec *json.Decoder }
+type walker struct {
+	dec  *json.Decoder
+	deep int
+}
 
 // value goes through one value. t is its type; nil where nothing is known of it.
 func (w *walker) value(t reflect.Type, path string) error {
@@ -34,6 +46,10 @@ func (w *walker) value(t reflect.Type, path string) error {
 	if err != nil {
 		return fmt.Errorf("it is not JSON: %w", err)
 	}
+	if w.deep++; w.deep > deepest {
+		return fmt.Errorf("more than %d values lie in each other", deepest)
+	}
+	defer func() { w.deep-- }()
 	switch token {
 	case json.Delim('{'):
 		return w.object(t, path)
@@ -51,7 +67,7 @@ func (w *walker) object(t reflect.Type, path string) error {
 		if err != nil || !ok {
 			return fmt.Errorf("it is not JSON: %w", err)
 		}
-		at := strings.TrimPrefix(path+"."+text.Cut(name, 64), ".")
+		at := strings.TrimPrefix(fmt.Sprintf("%s.%.64s", path, name), ".")
 		if seen[name] {
 			return fmt.Errorf("%s stands twice", at)
 		}

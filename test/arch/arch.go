@@ -41,6 +41,7 @@ var rules = map[string]rule{
 	"internal/redact":        {level: 0, std: true},
 	"internal/child":         {level: 0, std: true},
 	"internal/text":          {level: 0, std: true},
+	"internal/strict":        {level: 0, std: true},
 	"internal/wait":          {level: 0, std: true},
 	"internal/disk":          {level: 0, std: true},
 	"internal/env":           {level: 0, std: true},
@@ -53,7 +54,6 @@ var rules = map[string]rule{
 
 	"internal/api":       {level: 10},
 	"internal/blob":      {level: 10},
-	"internal/strict":    {level: 10, std: true},
 	"internal/ticket":    {level: 10},
 	"internal/admission": {level: 10},
 	"internal/oidc":      {level: 10},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/strict"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -88,10 +89,10 @@ func invalid(field, format string, args ...any) error {
 	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
 }
 
-// decode reads a body of which only some fields matter.
+// decode reads a body of which only some fields matter. Those have one spelling and stand once.
 func decode[T any](body []byte) (out T, err error) {
-	if err = json.Unmarshal(body, &out); err != nil {
-		return out, invalid("body", "the event has a field of another type than its kind has: %s", text.Cut(strings.ToValidUTF8(err.Error(), "?"), 200))
+	if err = strict.Unmarshal(body, &out); err != nil {
+		return out, invalid("body", "the event is not what its kind is: %s", text.Cut(strings.ToValidUTF8(err.Error(), "?"), 200))
 	}
 	return out, nil
 }

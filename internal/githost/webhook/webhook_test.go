@@ -285,13 +285,16 @@ func TestParse_BoundsAndOtherEvents(t *testing.T) {
 		why    string // of an event that is ignored
 		field  string // of one that is refused
 	}{
-		"another event":           {"github", headers("X-GitHub-Event", "workflow_run"), `{}`, `no use is made of events of the kind "workflow_run"`, ""},
-		"no event":                {"gitlab", headers(), `{}`, `no use is made of events of the kind ""`, ""},
-		"event of the other":      {"gitlab", headers("X-GitHub-Event", "push"), `{}`, `no use is made of events of the kind ""`, ""},
-		"a form":                  {"github", headers("X-GitHub-Event", "push"), "payload=%7B%7D", "", "body"},
-		"no object":               {"github", headers("X-GitHub-Event", "push"), "[]", "", "body"},
-		"a field of another type": {"github", headers("X-GitHub-Event", "push"), `{"ref": 1}`, "", "body"},
-		"another kind":            {"gitea", headers(), `{}`, "", "kind"},
+		"another event":             {"github", headers("X-GitHub-Event", "workflow_run"), `{}`, `no use is made of events of the kind "workflow_run"`, ""},
+		"no event":                  {"gitlab", headers(), `{}`, `no use is made of events of the kind ""`, ""},
+		"event of the other":        {"gitlab", headers("X-GitHub-Event", "push"), `{}`, `no use is made of events of the kind ""`, ""},
+		"a form":                    {"github", headers("X-GitHub-Event", "push"), "payload=%7B%7D", "", "body"},
+		"no object":                 {"github", headers("X-GitHub-Event", "push"), "[]", "", "body"},
+		"a field that stands twice": {"github", headers("X-GitHub-Event", "push"), `{"ref": "refs/heads/a", "ref": "refs/heads/b"}`, "", "body"},
+		"a field in another case":   {"gitlab", headers("X-Gitlab-Event", "Push Hook"), `{"ref": "refs/heads/a", "Ref": "refs/heads/b"}`, "", "body"},
+		"a field of a field, twice": {"github", headers("X-GitHub-Event", "issue_comment"), `{"comment": {"user": {"id": 1, "id": 2}}}`, "", "body"},
+		"a field of another type":   {"github", headers("X-GitHub-Event", "push"), `{"ref": 1}`, "", "body"},
+		"another kind":              {"gitea", headers(), `{}`, "", "kind"},
 	} {
 		e, err := webhook.Parse(c.kind, c.header, []byte(c.body))
 		var refused *workflow.Error
