@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -20,6 +21,11 @@ import (
 const (
 	maxObjects = 1_000_000
 	maxObject  = 100 << 20 // bytes of one object, once it is inflated
+	// heldObjects is how many of the largest objects a chain of deltas may have in memory: to make one of it, go-git
+	// holds all those before it, which may be 4095.
+	heldObjects = 3
+	// smallObject is which part of the largest object a delta has at least that counts though its chain is not known.
+	smallObject = 1600
 )
 
 // pack fetches objects, with their history or without.
@@ -67,7 +73,8 @@ func (f *fetcher) store(ctx context.Context, pack io.Reader) error {
 	return packfile.UpdateObjectStorage(f.objects, file)
 }
 
-// weigh refuses a pack of more objects than most, and one with an object that would have more bytes than largest. It
+// weigh refuses a pack of more objects than most, one with an object that would have more bytes than largest, and
+// one with a chain of deltas that together have more than heldObjects times that. It
 // inflates as a stream, and not more of an object than the pack says of its size.
 func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) error {
 	if _, err := pack.Seek(0, io.SeekStart); err != nil {
@@ -84,6 +91,7 @@ func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) 
 	if count > most {
 		return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository sends %d objects, and a runner takes %d: name a branch or tag in ref, which is fetched without its history", count, most)
 	}
+	held := chains{least: largest / smallObject}
 	for range count {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -108,8 +116,36 @@ func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) 
 		if size < 0 || size > largest {
 			return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository has an object of %d MiB, and a runner takes up to %d MiB: keep large files elsewhere", uint64(size)>>20, largest>>20) //nolint:gosec // what is negative is huge
 		}
+		if sum := held.add(header, size); sum > heldObjects*largest {
+			return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository has large objects that are changes of one another, %d MiB in all, and a runner holds up to %d MiB of such: name a branch or tag in ref, which is fetched without its history, or keep large files elsewhere", sum>>20, heldObjects*largest>>20)
+		}
 	}
 	return nil
+}
+
+// chains weighs deltas with what they change.
+type chains struct {
+	at, sums []int64 // of each object so far: its offset in the pack, and how many bytes are held to make it
+	named    int64   // those of all deltas that name what they change by its hash, which may be one chain
+	least    int64   // bytes of one of these that counts
+}
+
+// add returns how many bytes are held to make an object of a size.
+func (c *chains) add(h *packfile.ObjectHeader, size int64) int64 {
+	switch h.Type {
+	case plumbing.OFSDeltaObject:
+		if i, ok := slices.BinarySearch(c.at, h.OffsetReference); ok {
+			size += c.sums[i]
+		}
+	case plumbing.REFDeltaObject:
+		if size >= c.least {
+			c.named += size
+			size = c.named
+		}
+	default:
+	}
+	c.at, c.sums = append(c.at, h.Offset), append(c.sums, size)
+	return size
 }
 
 // deltaHead keeps the beginning of what is written to it.

@@ -19,6 +19,8 @@ import (
 const (
 	packBlob  = 3
 	packDelta = 6 // of an object before it in the pack
+
+	packRefDelta = 7 // of an object that it names by its hash
 )
 
 // varint is a number as a pack has it: the lowest bits first, of which the first byte holds fewer.
@@ -79,6 +81,42 @@ func TestWeigh_RefusesObjectsBeforeTheyAreInflated(t *testing.T) {
 	liar := pack(1, packed(packBlob, 5, make([]byte, 1<<20)))
 	if err := source.Weigh(t.Context(), bytes.NewReader(liar), 10, 1000); err == nil {
 		t.Error("an object was inflated beyond the size that the pack says")
+	}
+}
+
+// To make the last of a chain of deltas, all of it is held in memory: a pack of some kilobytes would take gigabytes.
+func TestWeigh_RefusesAChainOfLargeObjects(t *testing.T) {
+	large := packed(packBlob, 900, make([]byte, 900))
+	chain := func(n, size int, ref bool) []byte {
+		objects, before := [][]byte{large}, len(large)
+		for range n - 1 {
+			d := delta(uint64(size), uint64(size))
+			o := append(varint(uint64(len(d)), 4, packDelta), 0x80|byte(before>>7-1), byte(before&0x7f))
+			if ref {
+				o = append(varint(uint64(len(d)), 4, packRefDelta), make([]byte, 20)...)
+			} else if before < 0x80 {
+				o = append(varint(uint64(len(d)), 4, packDelta), byte(before))
+			}
+			o = append(o, packed(packBlob, 1, d)[1:]...)
+			objects, before = append(objects, o), len(o)
+		}
+		return pack(uint32(n), objects...)
+	}
+	for name, tc := range map[string]struct {
+		pack    []byte
+		refused bool
+	}{
+		"a short chain":         {chain(3, 900, false), false},
+		"a long chain":          {chain(4, 900, false), true},
+		"a long one of small":   {chain(10, 9, false), false},
+		"of too many small":     {chain(90, 40, false), true},
+		"named by hash":         {chain(5, 900, true), true},
+		"many, but not a chain": {pack(9, bytes.Repeat(large, 9)), false},
+	} {
+		err := source.Weigh(t.Context(), bytes.NewReader(tc.pack), 100, 1000)
+		if errors.Is(err, workflow.ErrTooLarge) != tc.refused || err != nil && !tc.refused {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 
