@@ -34,6 +34,9 @@ const (
 	maxError    = 1000
 )
 
+// MaxMemory is how many bytes one package may take beside the plan or the state.
+const MaxMemory = 1 << 30
+
 // DefaultTime is how long one package may take where nothing else is said.
 const DefaultTime = time.Minute
 
@@ -97,7 +100,7 @@ func Answer(ctx context.Context, q api.PolicyQuery, each time.Duration) (api.Pol
 	}
 	answer := api.PolicyAnswer{Packages: make([]api.PackageAnswer, 0, len(q.Packages))}
 	for _, p := range q.Packages {
-		a := evaluate(ctx, p.Directory, input, each)
+		a := evaluate(ctx, p.Directory, input, each, MaxMemory)
 		a.Name = p.Name
 		answer.Packages = append(answer.Packages, a)
 	}
@@ -110,13 +113,14 @@ func Evaluate(ctx context.Context, directory string, input []byte, most time.Dur
 	if err != nil {
 		return api.PackageAnswer{}, err
 	}
-	return evaluate(ctx, directory, value, most), nil
+	return evaluate(ctx, directory, value, most, MaxMemory), nil
 }
 
 // evaluate never panics and never takes much longer than it may. A parser or a builtin that does not look at its
-// context is left behind; it ends with the process.
-func evaluate(ctx context.Context, directory string, input ast.Value, most time.Duration) api.PackageAnswer {
-	a, err := within(ctx, most, func(ctx context.Context) (api.PackageAnswer, error) {
+// context is left behind; it ends with the process. Memory is looked at from beside, so that a package may have a little
+// more than MaxMemory for a moment; the program bounds itself for what is beyond that.
+func evaluate(ctx context.Context, directory string, input ast.Value, most time.Duration, memory uint64) api.PackageAnswer {
+	a, err := within(ctx, most, memory, func(ctx context.Context) (api.PackageAnswer, error) {
 		p, err := load(directory, false)
 		if err != nil {
 			return api.PackageAnswer{}, err
@@ -136,10 +140,13 @@ func evaluate(ctx context.Context, directory string, input ast.Value, most time.
 	return a
 }
 
-// within runs do for at most so long. A panic in it is an error.
-func within[T any](ctx context.Context, most time.Duration, do func(context.Context) (T, error)) (T, error) {
+// within runs do for at most so long, and while it takes at most so many bytes of memory. A panic in it is an error.
+func within[T any](ctx context.Context, most time.Duration, memory uint64, do func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go watchMemory(ctx, memory, stop)
 	type result struct {
 		value T
 		err   error
@@ -168,6 +175,9 @@ func within[T any](ctx context.Context, most time.Duration, do func(context.Cont
 }
 
 func late(ctx context.Context, most time.Duration) error {
+	if large, ok := errors.AsType[largeError](context.Cause(ctx)); ok {
+		return large
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("took longer than %s", text.Duration(most))
 	}

@@ -38,6 +38,15 @@ func TestEvaluate_RefusesWhatSeesMoreThanThePlan(t *testing.T) {
 	}
 }
 
+// A huge value is stopped while it grows, before it takes the machine.
+func TestEvaluate_RefusesHugeValues(t *testing.T) {
+	dir := write(t, map[string]string{"main.rego": "package main\n\nx := numbers.range(1, 3000000)\n\ndeny contains \"long\" if count(x) > 0\n"})
+	got, err := policy.EvaluateIn(t.Context(), dir, []byte(`{"format_version": "1"}`), time.Minute, 64<<20)
+	if err != nil || !strings.Contains(got.Error, "more than 64 MiB of memory") || len(got.Findings) > 0 {
+		t.Errorf("got %.300v, %v", got, err)
+	}
+}
+
 // A schema in an annotation is not looked at, so that nothing it refers to is fetched.
 func TestEvaluate_FetchesNoSchema(t *testing.T) {
 	asked := make(chan string, 10)

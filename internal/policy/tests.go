@@ -43,7 +43,7 @@ func (t TestResult) Passed() bool { return t.Outcome == TestPassed || t.Outcome 
 // Test runs the tests of the package in a directory, in the order of their names. The package itself must be one that
 // can be evaluated. It may take as long as most, and so may each test.
 func Test(ctx context.Context, directory string, most time.Duration) ([]TestResult, error) {
-	results, err := within(ctx, most, func(ctx context.Context) ([]TestResult, error) {
+	results, err := within(ctx, most, MaxMemory, func(ctx context.Context) ([]TestResult, error) {
 		p, err := load(directory, true)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,45 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"time"
+)
+
+// largeError is what a package ends with that takes more than so many bytes.
+type largeError uint64
+
+func (e largeError) Error() string {
+	return fmt.Sprintf("took more than %d MiB of memory: make smaller values, or fewer of them at once", uint64(e)>>20)
+}
+
+// watchMemory calls stop with a largeError once the heap has so many more bytes in use than at its begin. It ends with ctx.
+func watchMemory(ctx context.Context, most uint64, stop context.CancelCauseFunc) {
+	before := inUse()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+		if inUse() <= before+most {
+			continue
+		}
+		runtime.GC() // what is not used any more does not count
+		if inUse() > before+most {
+			stop(largeError(most))
+			return
+		}
+	}
+}
+
+// inUse is how many bytes of the heap have something in them.
+func inUse() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
