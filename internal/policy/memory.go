@@ -15,9 +15,8 @@ func (e largeError) Error() string {
 	return fmt.Sprintf("took more than %d MiB of memory: make smaller values, or fewer of them at once", uint64(e)>>20)
 }
 
-// watchMemory calls stop with a largeError once the heap has so many more bytes in use than at its begin. It ends with ctx.
-func watchMemory(ctx context.Context, most uint64, stop context.CancelCauseFunc) {
-	before := inUse()
+// watchMemory calls stop with a largeError once the heap has so many more bytes in use than before. It ends with ctx.
+func watchMemory(ctx context.Context, before, most uint64, stop context.CancelCauseFunc) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
 	for {
@@ -29,12 +28,17 @@ func watchMemory(ctx context.Context, most uint64, stop context.CancelCauseFunc)
 		if inUse() <= before+most {
 			continue
 		}
-		runtime.GC() // what is not used any more does not count
-		if inUse() > before+most {
+		if used() > before+most {
 			stop(largeError(most))
 			return
 		}
 	}
+}
+
+// used is how many bytes of the heap are in use once what is not has been collected.
+func used() uint64 {
+	runtime.GC()
+	return inUse()
 }
 
 // inUse is how many bytes of the heap have something in them.

@@ -146,7 +146,7 @@ func within[T any](ctx context.Context, most time.Duration, memory uint64, do fu
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go watchMemory(ctx, memory, stop)
+	go watchMemory(ctx, used(), memory, stop)
 	type result struct {
 		value T
 		err   error
