@@ -365,6 +365,9 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 	w.live(workflow.Silence + 2*time.Minute)
 	want("lost, and holds its slot", -1)
 	w.lost(job, r, 1)
+	want("over, with a state that is not decided on", -1)
+	_, err = w.plane.Unlock(w.ctx(), w.admin, "net", api.Unlock{Workflow: job.ID})
+	w.must(err)
 	want("over", 400)
 
 	// The store is given a week for it. Then the purge deletes what the store forgot.
