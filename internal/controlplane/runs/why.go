@@ -369,11 +369,11 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.pool.ID == "" && w.PlanOf != "":
 		return waitsClaim, "the next claim of " + hasPlan(w, f)
 	case f.pool.ID == "" && record.PoolOfRoute(f.route.Key) != "":
-		return waitsClosed, fmt.Sprintf("a pool that was deleted: lead workspace %s to another pool, or cancel it", w.Workspace)
+		return waitsClosed, fmt.Sprintf("a pool that was deleted: give workspace %s another pool, or cancel the run", w.Workspace)
 	case f.pool.ID == "":
 		return waitsLabels(f)
 	case f.pool.Closed:
-		return waitsClosed, fmt.Sprintf("the next claim of pool %s, which is being deleted and serves only what came before: keep its agent running until then, lead workspace %s to another pool, or cancel it", f.pool.Name, w.Workspace)
+		return waitsClosed, fmt.Sprintf("the next claim of pool %s, which is being deleted and serves only what came before: keep its agent running until then, or cancel the run and give workspace %s another pool", f.pool.Name, w.Workspace)
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
 	case !f.pool.AssignedTo(f.route.Scope):
