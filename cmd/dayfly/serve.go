@@ -61,6 +61,8 @@ type listening struct {
 	TokenRate        callRate `default:"${token_rate}" placeholder:"N" help:"Most calls a second with one user token; default ${token_rate}, 0 for no limit."`
 	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Most calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
 	FailureRate      callRate `default:"${failure_rate}" placeholder:"N" help:"Most failed sign-ins a second from one address, after the first 60; default ${failure_rate}, 0 for no limit."`
+	Connections      int      `name:"connections-per-address" default:"1000" placeholder:"N" help:"Max connections of one address at once on which nobody has shown a valid token; default 1000, 0 for no limit."`
+	TrustedProxies   []string `placeholder:"NETWORKS" help:"Addresses and networks of proxies whose X-Forwarded-For says where requests come from, separated by commas."`
 	AuditForward     string   `placeholder:"ADDRESS" help:"Where the sealed audit trail is sent to: file:///PATH, syslog+tls://HOST:PORT (or tcp, udp), syslog+unix:///PATH, or s3://BUCKET/PREFIX."`
 	PrivateIssuers   []string `placeholder:"HOSTS" help:"Hosts, addresses and networks of OIDC issuers that may be called although they are private, separated by commas (DAYFLY_PRIVATE_ISSUERS)."`
 
@@ -93,7 +95,7 @@ func (q *logQuota) UnmarshalText(text []byte) error {
 func (l listening) config(a *app, log *slog.Logger) (embedded.ServerConfig, error) {
 	c := embedded.ServerConfig{
 		Rates:  admission.Rates{Token: int(l.TokenRate), Organization: int(l.OrganizationRate), Failures: int(l.FailureRate)},
-		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, PublicURL: l.PublicURL, PrivateIssuers: l.PrivateIssuers, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
+		Listen: l.Listen, TLSCert: l.TLSCert, TLSKey: l.TLSKey, InsecureListen: l.InsecureListen, PublicURL: l.PublicURL, PrivateIssuers: l.PrivateIssuers, Connections: l.Connections, TrustedProxies: l.TrustedProxies, LogQuota: int64(l.LogQuota), Version: versionText(), Log: log,
 	}
 	if l.AuditForward == "" {
 		return c, nil

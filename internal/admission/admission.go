@@ -125,6 +125,20 @@ func New(rates Rates, now func() time.Time) *Gate {
 	return &Gate{rates: rates, now: now}
 }
 
+type proof struct{}
+
+// OnProof returns a context for which fn is called whenever Identify finds a token valid.
+func OnProof(ctx context.Context, fn func()) context.Context {
+	return context.WithValue(ctx, proof{}, fn)
+}
+
+// proven notes the end of an Identify.
+func proven(ctx context.Context, err error) {
+	if fn, ok := ctx.Value(proof{}).(func()); ok && err == nil {
+		fn()
+	}
+}
+
 // Identify finds out whose a token is, by a check that reads the store and returns the organization of a person, or ""
 // for a caller that is not counted. A token that was valid lately is counted before
 // it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
@@ -135,6 +149,7 @@ func (g *Gate) Identify(ctx context.Context, address, token string, check func(c
 			return err
 		}
 		_, err := check(ctx, token)
+		proven(ctx, err)
 		if failed(err) {
 			g.mu.Lock()
 			g.tokens.drop(key)
@@ -147,6 +162,7 @@ func (g *Gate) Identify(ctx context.Context, address, token string, check func(c
 		organization, err = check(ctx, token)
 		return err
 	})
+	proven(ctx, err)
 	if err == nil {
 		err = g.first(key, organization)
 	}

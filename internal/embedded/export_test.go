@@ -2,6 +2,8 @@ package embedded
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/agent"
@@ -77,4 +79,16 @@ func Unkept(a *Agent) []task.Limit {
 // SecretsOf resolves what deliveries of an agent may name, with its data below a directory.
 func SecretsOf(cfg AgentConfig, data string) (secrets.Resolver, error) {
 	return secretsOf(cfg, &dataDir{path: data})
+}
+
+// SenderOf returns where a request comes from, as the handlers of a server with trusted proxies see it.
+func SenderOf(trusted []string, remote string, forwarded []string) (seen string) {
+	p, err := readProxies(trusted)
+	if err != nil {
+		return err.Error()
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr, r.Header["X-Forwarded-For"] = remote, forwarded
+	p.behind(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen = r.RemoteAddr })).ServeHTTP(httptest.NewRecorder(), r)
+	return seen
 }

@@ -54,6 +54,9 @@ type ServerConfig struct {
 	TLSCert, TLSKey string // files; both or none
 	InsecureListen  bool   // let other machines connect without TLS
 
+	Connections    int      // of one address at once on which nobody has shown a valid token; 0: no bound of their own
+	TrustedProxies []string // addresses and networks of proxies whose X-Forwarded-For says where requests come from
+
 	PrivateIssuers []string // hosts and networks of OIDC issuers that may be called although they are private
 
 	Rates        admission.Rates // of people's calls; the zero value bounds none
@@ -82,6 +85,7 @@ type Server struct {
 	plane     *controlplane.Plane
 	pages     *console.Console
 	handler   http.Handler
+	proxies   proxies
 	listener  net.Listener
 	serving   atomic.Bool
 	tokenFile string
@@ -96,7 +100,13 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if err := checkListen(cfg); err != nil {
+	if err = checkListen(cfg); err != nil {
+		return nil, err
+	}
+	if cfg.Connections < 0 {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "--connections-per-address", "want a number of connections, or 0 for no limit, not %d", cfg.Connections)
+	}
+	if s.proxies, err = readProxies(cfg.TrustedProxies); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -132,7 +142,7 @@ func OpenServer(ctx context.Context, cfg ServerConfig) (s *Server, err error) {
 	s.pages = console.New(s.plane, console.Config{
 		Log: s.log, Version: cfg.Version, Now: cfg.Now, Gate: gate, Organization: organization, PublicURL: cfg.PublicURL, Hosts: hosts(cfg), Closed: closed(cfg),
 	})
-	s.handler = s.pages.Beside(httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Gate: gate}))
+	s.handler = s.proxies.behind(s.pages.Beside(httpapi.New(s.plane, httpapi.Config{Log: s.log, Version: cfg.Version, Gate: gate})))
 	s.tokenFile = s.data.file(AdminTokenFile)
 	if err := s.ensureAdminToken(ctx); err != nil {
 		return s, err
@@ -219,6 +229,9 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	}
 	calls, _ := descriptors(openFiles(), s.cfg.jobs)
 	l = netutil.LimitListener(l, calls)
+	if s.cfg.Connections > 0 { // and never all that there are
+		l = &strangers{Listener: l, max: min(s.cfg.Connections, calls/2), proxies: s.proxies, open: map[string]int{}}
+	}
 	if tlsConfig != nil {
 		return tls.NewListener(l, tlsConfig), nil
 	}
@@ -316,6 +329,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// Long polls end with the server and not with their time.
 	requests, endRequests := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer endRequests(nil)
+	server.ConnContext = noteProof
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 
 	group, inner := errgroup.WithContext(ctx)

@@ -141,6 +141,8 @@ func TestServer_TokensAreNotShownToANetwork(t *testing.T) {
 		{embedded.ServerConfig{Listen: "127.0.0.1:99999"}, "--listen: 127.0.0.1:99999 is not an address"},
 		{embedded.ServerConfig{Listen: "127.0.0.1:no-such-service"}, "--listen: 127.0.0.1:no-such-service is not an address"},
 		{embedded.ServerConfig{Listen: "127.0.0.1:0", TLSCert: "x"}, "--tls-key"},
+		{embedded.ServerConfig{Listen: "127.0.0.1:0", Connections: -1}, "--connections-per-address"},
+		{embedded.ServerConfig{Listen: "127.0.0.1:0", TrustedProxies: []string{"10.0.0.0/8", "proxy"}}, "--trusted-proxies"},
 		{embedded.ServerConfig{Listen: "127.0.0.1:0", TLSCert: "/none", TLSKey: "/none"}, "certificate"},
 	} {
 		tc.cfg.Data = dataDir(t)
