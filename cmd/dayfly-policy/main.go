@@ -15,16 +15,16 @@ import (
 
 var version = "unknown" // set by the build
 
-// mostMemory is how many bytes the program may take in all: a plan of policy.MaxInput as rules read it, what a package may
-// take beside it, and what is not collected yet.
-const mostMemory = 6 << 30
+// maxMemory bounds the data of the program, in bytes. It leaves room for a plan of policy.MaxInput as rules read it, for
+// policy.MaxMemory beside it, and for garbage.
+const maxMemory = 6 << 30
 
 func main() {
 	child.CloseInherited()
 	time.Local = time.UTC // what rules say must not depend on the machine's time zone
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	// A builtin that makes one huge value in a step would be seen too late by who looks from beside.
-	_ = syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
+	// policy.MaxMemory is watched while rules run. A builtin that makes a huge value in one step is faster than that.
+	_ = syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: maxMemory, Max: maxMemory})
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(report(os.Stderr, err))

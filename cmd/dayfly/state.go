@@ -72,15 +72,13 @@ func (c *stateList) addresses(a *app, cl *client.Client, w api.Workflow) ([]stri
 			switch listed := l.Step == api.StepState; {
 			case listed && open:
 				found[len(found)-1] += l.Text
+				open = l.More
 			case listed && !l.IsRunner():
 				found = append(found, l.Text)
+				open = l.More
 			case (listed || l.Step == "") && strings.HasPrefix(l.Text, api.RunnerLine):
 				a.say("%s", term.Clean(l.Text))
-				continue
-			default:
-				continue
 			}
-			open = l.More
 		}
 		offset = page.Next
 	}

@@ -74,8 +74,8 @@ type Config struct {
 	Secrets           secrets.Resolver
 	PrivateDeliveries outbound.Private // private addresses that deliveries may call; the zero value is none
 
-	// Taken is called once, when the control plane has taken this process for its instance. Nil means no call.
-	Taken func() error
+	// Admitted is called once, when the control plane has let this process work as its instance. Nil means no call.
+	Admitted func() error
 
 	TokenAdvice string // what to do if the pool token is refused; empty means to give the agent another one
 	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
@@ -189,7 +189,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	cfg.HealthThreshold = cmp.Or(cfg.HealthThreshold, 2*max(cfg.PollingInterval, cfg.StatusLoopInterval))
 	a := &Agent{log: cfg.Log, alive: &alive{}, places: newPlaces(cfg.Concurrency, cfg.Now), draining: make(chan struct{}), aborted: make(chan struct{}), deliveries: make(chan struct{}, 1)}
-	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.sign, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain, taken: cfg.Taken}
+	a.token = &tokenWatch{Upstream: cfg.Upstream, polled: a.alive.sign, url: cfg.ControlURL, advice: cfg.TokenAdvice, now: cfg.Now, log: cfg.Log, giveUp: a.Drain, admitted: cfg.Admitted}
 	cfg.Upstream = a.token
 	a.cfg, a.tails = cfg, newTails(cfg)
 	a.alive.sign(cfg.Now()) // its start is one

@@ -51,7 +51,7 @@ type tokenWatch struct {
 	log         *slog.Logger
 	giveUp      func()
 	polled      func(now time.Time) // called for each claim that was answered
-	taken       func() error        // called for the first answer to a question about the instance; nil: no call
+	admitted    func() error        // called for the first answer to a question about the instance; nil: no call
 
 	mu    sync.Mutex
 	since time.Time // when it was first refused; zero: it is accepted, or this is not known
@@ -85,11 +85,11 @@ func (t *tokenWatch) heard(err error) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil && t.taken != nil {
-		if err := t.taken(); err != nil {
+	if err == nil && t.admitted != nil {
+		if err := t.admitted(); err != nil {
 			t.log.Error("process not noted: after its end, the next one is refused for some minutes", "err", err)
 		}
-		t.taken = nil
+		t.admitted = nil
 	}
 	first := t.since
 	var over bool

@@ -244,8 +244,8 @@ type LogLine struct {
 	More bool      `json:"more,omitempty" doc:"Whether the line goes on in the next one: a line that is too long is sent in pieces"`
 }
 
-// What the lines begin with that the runner itself writes into a log. A line of a program that looks like one of them gets
-// a mark, so that it begins with neither.
+// The runner's own lines of a log begin with one of these. A line of a program that looks like one of them gets a mark, so
+// that it begins with neither.
 const (
 	RunnerLine  = "[dayfly] "
 	CommandLine = "$ " // names a command that the runner calls

@@ -244,12 +244,13 @@ func TestInterrupt_ReachesWhoMissedIt(t *testing.T) {
 
 func TestMissed_IsWhoWouldHaveDiedOfIt(t *testing.T) {
 	for name, tt := range map[string]struct{ got, want bool }{
-		"it lives":                   {child.Missed(7, 100, 'S'), true},
-		"another group":              {child.Missed(8, 100, 'S'), false},
-		"it began later":             {child.Missed(7, 101, 'S'), false},
-		"it is dead":                 {child.Missed(7, 100, 'Z'), false},
-		"it has a say in interrupts": {child.Missed(7, 100, 'S', syscall.SIGINT), false},
-		"in other signals":           {child.Missed(7, 100, 'S', syscall.SIGHUP, syscall.SIGTERM), true},
+		"it lives":                   {child.Missed(1, 7, 100, 'S'), true},
+		"another group":              {child.Missed(1, 8, 100, 'S'), false},
+		"it began later":             {child.Missed(1, 7, 101, 'S'), false},
+		"it is dead":                 {child.Missed(1, 7, 100, 'Z'), false},
+		"it has a say in interrupts": {child.Missed(1, 7, 100, 'S', syscall.SIGINT), false},
+		"the system does not say":    {child.Missed(0, 7, 100, 'S'), false},
+		"in other signals":           {child.Missed(1, 7, 100, 'S', syscall.SIGHUP, syscall.SIGTERM), true},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %t", name, tt.got)

@@ -2,13 +2,13 @@ package child
 
 import "syscall"
 
-// Missed makes a Stat and decides about it.
-func Missed(group int, start uint64, state byte, held ...syscall.Signal) bool {
+// Missed makes a Stat and decides about it; caught are the signals that this process seems to catch.
+func Missed(caught uint64, group int, start uint64, state byte, held ...syscall.Signal) bool {
 	s := Stat{Group: group, Start: start, state: state}
 	for _, signal := range held {
 		s.held |= 1 << (signal - 1)
 	}
-	return s.missed(7, 100)
+	return s.missed(7, 100, Stat{held: caught})
 }
 
 // ParseStat reads a line of /proc/PID/stat.

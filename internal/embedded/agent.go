@@ -192,8 +192,8 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	a := &Agent{}
 	parts := agent.Config{Upstream: cl, ControlURL: to.url, Transport: to.transport, Queue: mq, Keyring: keys, Instance: instance, Artifacts: data.file(ArtifactsDir), TokenAdvice: to.advice}
 	if cfg.process.Boot != "" {
-		// Not before: if this process ends untaken, the next one must still show which one it follows.
-		parts.Taken = func() error { return writePrivate(data.file(processFile), cfg.process.Boot) }
+		// Not before: if this process was never admitted, the next one must still show which one it follows.
+		parts.Admitted = func() error { return writePrivate(data.file(processFile), cfg.process.Boot) }
 	}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)

@@ -298,17 +298,25 @@ func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
+// served starts a control plane with a workspace whose update is a script, and returns the settings of an agent for it.
+func served(t *testing.T, script string) (cl *client.Client, set config.Config) {
+	t.Helper()
 	s, _ := serve(t, embedded.ServerConfig{Data: dataDir(t), DefaultState: api.StateDirectory})
-	cl := person(t, s)
+	cl = person(t, s)
 	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	sources := dataDir(t)
-	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "exit 3"}})
-	set := settings(sources)
-	set.WorkingDirectory, set.ServiceURL, set.Token, set.SingleRun = dataDir(t), s.URL(), redact.New(token), true
+	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": script}})
+	set = settings(sources)
+	set.ServiceURL, set.Token = s.URL(), redact.New(token)
+	return cl, set
+}
+
+func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
+	cl, set := served(t, "exit 3")
+	set.WorkingDirectory, set.SingleRun = dataDir(t), true
 	a, err := embedded.OpenAgent(t.Context(), embedded.AgentConfig{Settings: set})
 	if err != nil {
 		t.Fatal(err)
@@ -347,18 +355,11 @@ func TestAgent_SingleRunEndsAfterItsJob(t *testing.T) {
 
 // A copied data directory, or an image of a machine with one, makes two agents of one name.
 func TestAgent_SecondOfItsNameIsRefusedAndARestartIsNot(t *testing.T) {
-	s, _ := serve(t, embedded.ServerConfig{Data: dataDir(t), DefaultState: api.StateDirectory})
-	cl := person(t, s)
-	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources := dataDir(t)
-	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "true"}})
+	cl, set := served(t, "true")
 	start := func(dir string) (said chan string, end func() error) {
 		t.Helper()
-		set, said := settings(sources), make(chan string, 1000)
-		set.WorkingDirectory, set.ServiceURL, set.Token = dir, s.URL(), redact.New(token)
+		set, said := set, make(chan string, 1000)
+		set.WorkingDirectory = dir
 		a, err := embedded.OpenAgent(t.Context(), embedded.AgentConfig{Settings: set, Log: slog.New(slog.NewTextHandler(lines(said), nil))})
 		if err != nil {
 			t.Fatal(err)

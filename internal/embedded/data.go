@@ -39,7 +39,7 @@ const (
 	relayPortFile  = privateDir + "/relay-port"
 	providersLeft  = privateDir + "/providers-left" // of the agent: what tasks left for the cache of providers
 	instanceFile   = privateDir + "/instance"       // keeps the agent's instance name over restarts
-	processFile    = privateDir + "/process"        // the agent's last process that the control plane took
+	processFile    = privateDir + "/process"        // the agent's last process that the control plane admitted
 )
 
 // DefaultData returns the data directory if none is named. Root's must be one that others can pass through:

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/admission"
+	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -86,14 +87,11 @@ type proxies []netip.Prefix
 // readProxies reads addresses and networks.
 func readProxies(list []string) (p proxies, err error) {
 	for _, one := range list {
-		network, err := netip.ParsePrefix(one)
-		if address, alone := netip.ParseAddr(one); alone == nil {
-			network, err = address.Prefix(address.BitLen())
-		}
+		network, err := outbound.Network(one)
 		if err != nil {
 			return nil, workflow.Refuse(workflow.ErrInvalid, "--trusted-proxies", "want addresses and networks, such as 10.0.0.7 or 10.0.0.0/24, not %q", one)
 		}
-		p = append(p, network.Masked())
+		p = append(p, network)
 	}
 	return p, nil
 }

@@ -35,12 +35,8 @@ type Private struct {
 func ReadPrivate(list []string) (p Private, err error) {
 	for _, one := range list {
 		one = strings.ToLower(strings.TrimSpace(one))
-		if n, err := netip.ParsePrefix(one); err == nil {
-			p.nets = append(p.nets, n.Masked())
-			continue
-		}
-		if a, err := netip.ParseAddr(strings.Trim(one, "[]")); err == nil {
-			p.nets = append(p.nets, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+		if n, err := Network(one); err == nil {
+			p.nets = append(p.nets, n)
 			continue
 		}
 		if one == "" || strings.ContainsAny(one, "/:@*? ") {
@@ -49,6 +45,18 @@ func ReadPrivate(list []string) (p Private, err error) {
 		p.hosts = append(p.hosts, one)
 	}
 	return p, nil
+}
+
+// Network reads an address or a network (CIDR).
+func Network(s string) (netip.Prefix, error) {
+	if n, err := netip.ParsePrefix(s); err == nil {
+		return n.Masked(), nil
+	}
+	a, err := netip.ParseAddr(strings.Trim(s, "[]"))
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("neither an address nor a network: %w", err)
+	}
+	return a.Unmap().Prefix(a.Unmap().BitLen())
 }
 
 // special are networks that are not on the internet, or lead to such ones, besides those that package netip knows.

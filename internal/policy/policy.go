@@ -117,8 +117,8 @@ func Evaluate(ctx context.Context, directory string, input []byte, most time.Dur
 }
 
 // evaluate never panics and never takes much longer than it may. A parser or a builtin that does not look at its
-// context is left behind; it ends with the process. Memory is looked at from beside, so that a package may have a little
-// more than MaxMemory for a moment; the program bounds itself for what is beyond that.
+// context is left behind; it ends with the process. Memory is looked at every few milliseconds, so a package may have more
+// than MaxMemory for a moment; the program bounds what it has in all.
 func evaluate(ctx context.Context, directory string, input ast.Value, most time.Duration, memory uint64) api.PackageAnswer {
 	a, err := within(ctx, most, memory, func(ctx context.Context) (api.PackageAnswer, error) {
 		p, err := load(directory, false)

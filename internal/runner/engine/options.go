@@ -107,17 +107,26 @@ func asDeclared(given map[string]any, types map[string]string) map[string]any {
 	all := maps.Clone(given)
 	for name, value := range given {
 		written, ok := value.(string)
-		switch types[name] {
-		case "", "string", "number", "bool":
+		if !ok || !isExpression(written, types[name]) {
 			continue
-		case "any":
-			ok = ok && (strings.HasPrefix(strings.TrimSpace(written), "[") || strings.HasPrefix(strings.TrimSpace(written), "{"))
 		}
-		if raw, err := constant(written); ok && err == nil {
+		if raw, err := constant(written); err == nil {
 			all[name] = raw
 		}
 	}
 	return all
+}
+
+// isExpression reports whether a text for a variable is meant as an expression. word is the first of its declared type.
+func isExpression(written, word string) bool {
+	switch word {
+	case "", "string", "number", "bool":
+		return false
+	case "any":
+		written = strings.TrimSpace(written)
+		return strings.HasPrefix(written, "[") || strings.HasPrefix(written, "{")
+	}
+	return true
 }
 
 // constant returns the JSON of an expression of the engine's language that needs no variables. Options are bounded, and

@@ -13,9 +13,9 @@ import (
 const foreign = "|| "
 
 // Foreign returns a line that was printed by something else than the runner so that it cannot be taken for one of the
-// runner's: what looks like api.RunnerLine or api.CommandLine gets a mark before it, where it may be the beginning of what is seen. That is
-// the beginning of the line, white space, escape sequences and what has no width aside, and what follows a control
-// character, such as a carriage return, because a terminal may print it over what stands before it. Capital letters, other
+// runner's: what looks like api.RunnerLine or api.CommandLine gets a mark before it, where it may be the beginning of
+// what is seen. That is the beginning of the line, white space, escape sequences and what has no width aside, and what
+// follows a control character, such as a carriage return, because a terminal may print it over what stands before it. Capital letters, other
 // brackets, look-alike letters and what is not seen between them count too, but of six look-alikes one must be the
 // letter itself. What a program puts together by moving the cursor between the letters is not recognised: `dayfly
 // workflow logs` shows it as it stands in the line, but a terminal that is given the log itself shows what the program

@@ -24,7 +24,7 @@ const (
 	// heldObjects is how many of the largest objects a chain of deltas may have in memory: to make one of it, go-git
 	// holds all those before it, which may be 4095.
 	heldObjects = 3
-	// smallObject is which part of the largest object a delta has at least that counts though its chain is not known.
+	// smallObject is the part of the largest object from which on a delta counts whose chain is not known.
 	smallObject = 1600
 )
 
@@ -73,9 +73,9 @@ func (f *fetcher) store(ctx context.Context, pack io.Reader) error {
 	return packfile.UpdateObjectStorage(f.objects, file)
 }
 
-// weigh refuses a pack of more objects than most, one with an object that would have more bytes than largest, and
-// one with a chain of deltas that together have more than heldObjects times that. It
-// inflates as a stream, and not more of an object than the pack says of its size.
+// weigh refuses a pack of more objects than most, one with an object that would have more bytes than largest, and one
+// with a chain of deltas that together have more than heldObjects times that. It inflates as a stream, and not more of an
+// object than the pack says of its size.
 func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) error {
 	if _, err := pack.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read pack: %w", err)

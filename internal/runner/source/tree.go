@@ -123,7 +123,7 @@ func (t *tree) file(name string, perm fs.FileMode, content io.Reader) error {
 	case kept:
 	}
 	t.files++
-	peeked := bufio.NewReader(content)
+	peeked := bufio.NewReaderSize(content, len(pointerHead))
 	if head, _ := peeked.Peek(len(pointerHead)); string(head) == pointerHead { // an error comes again with the reading
 		t.pointers = append(t.pointers, name)
 	}
