@@ -71,18 +71,18 @@ func (f *flood) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return err
 }
 
-// A million queue time-outs have passed, and one lease has lapsed after them. The lease is looked at in the same pass,
+// A million timers have run out, and one lease has lapsed after them. The lease is looked at in the same pass,
 // before the third page of them, also if it is of another organization. The pass goes on with them and ends in time,
 // and the next passes go on from there.
 func TestPass_AMillionTimeOutsDoNotHoldBackALease(t *testing.T) {
 	for name, of := range map[string]struct {
-		place     func(id string) (part, from string)
-		pages     int  // that may be read before the lease is moved
-		elsewhere bool // the lease is of the next organization
+		kind      string // of the timers
+		pages     int    // that may be read before the lease is moved
+		elsewhere bool   // the lease is of the next organization
 	}{
-		"as this version keeps them":    {func(id string) (string, string) { return record.TimerKey("default", "", id).Part, record.WaitTimers }, 0, false},
-		"as earlier versions kept them": {func(string) (string, string) { return record.OldTimerPart("default"), "" }, 2, false},
-		"of another organization":       {func(string) (string, string) { return record.OldTimerPart("default"), "" }, 2, true},
+		"queue time-outs":         {record.WaitTimers, 0, false},
+		"of runs":                 {record.ServiceTimers, 2, false},
+		"of another organization": {record.ServiceTimers, 2, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := &flood{Store: memory.New(), many: 1_000_000, gone: map[string]bool{}, done: func([]store.Op) {}}
@@ -97,7 +97,7 @@ func TestPass_AMillionTimeOutsDoNotHoldBackALease(t *testing.T) {
 				w.claimOne()
 			}
 			st.id = w.submit("web", workflow.Update).ID
-			st.part, st.from = of.place(st.id)
+			st.part, st.from = record.TimerKey("default", "", st.id).Part, of.kind
 			pages := -1
 			st.done = func(ops []store.Op) {
 				if moves(id, workflow.Pending, func() {})(ops) != nil && pages < 0 {
@@ -238,38 +238,5 @@ func TestPass_GoesOnWithTheOrganizationsThatItDidNotReach(t *testing.T) {
 		if st.looks == before {
 			t.Error("a pass looked at no organization")
 		}
-	}
-}
-
-// A function of an older version claims a workflow, and drops the name of its timer with that: the timer of its queue
-// time-out is left over. When the claim has lapsed, the workflow waits again, with the same time-out as before.
-func TestPass_ATimerThatAnOlderFunctionForgotIsNotInTheWay(t *testing.T) {
-	w := newWorld(t, memory.New())
-	w.workspace("net")
-	wf := w.submit("net", workflow.Update)
-	w.claimOne()
-	got, err := w.store.Get(w.ctx(), record.WorkflowKey(wf.ID))
-	w.must(err)
-	rec, err := record.Decode[record.Workflow](got[0])
-	w.must(err)
-	// As the older function leaves it: it has not deleted the time-out, and its own timer is of the old kind.
-	lease := rec.TimerKeys()
-	rec.Due, rec.Timer = "", rec.Lease.UnixMilli()+1
-	forgotten := record.TimerKey("default", record.Due(record.WaitTimers, rec.Submitted.Add(workflow.QueueTimeout).UnixMilli()+1)+"1", wf.ID)
-	w.must(w.store.Commit(w.ctx(), "an-older-function",
-		store.Put(record.EncodeWorkflow(&rec), got[0].Version), store.Delete(lease[0], 1),
-		store.Put(record.Encode(rec.TimerKeys()[0], record.Name{ID: wf.ID}), store.Absent),
-		store.Put(record.Encode(forgotten, record.Name{ID: wf.ID}), store.Absent)))
-	w.clock.advance(workflow.FirstLease + time.Second)
-	w.pass()
-	w.is(wf.ID, workflow.Pending, "")
-	if n := len(w.timers()); n != 2 {
-		t.Errorf("%d timers, want the new one and the one that was forgotten: %v", n, w.timers())
-	}
-	w.clock.advance(workflow.QueueTimeout)
-	w.pass()
-	w.is(wf.ID, workflow.Failed, workflow.ReasonExpiredInQueue)
-	if left := w.timers(); len(left) != 0 {
-		t.Errorf("timers %v are left", left)
 	}
 }

@@ -2,7 +2,6 @@ package controlplane_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -335,98 +334,10 @@ func TestPass_LooksAtARunWhenSomethingMayBeDue(t *testing.T) {
 	}
 }
 
-// old rewrites the records of a run as those of a version that did not know the service clock.
-func (w *world) old(id string) {
-	w.t.Helper()
-	clock, err := w.store.Get(w.ctx(), record.ClockKey())
-	w.must(err)
-	c, err := record.Decode[record.Clock](clock[0])
-	w.must(err)
-	ops := []store.Op{
-		store.Delete(record.ClockKey(), clock[0].Version), store.Put(record.Encode(record.PassKey(), record.Pass{Last: c.Last}), store.Absent),
-	}
-	got, err := w.store.Get(w.ctx(), record.WorkflowKey(id), record.BeatKey(id))
-	w.must(err)
-	rec, err := record.Decode[record.Workflow](got[0])
-	w.must(err)
-	beat, err := record.Decode[record.Beat](got[1])
-	w.must(err)
-	next := record.OldTimerKey("default", beat.At.Add(workflow.Silence).UnixMilli()+1, id)
-	ops = append(ops, store.Put(record.Encode(next, record.Name{ID: id}), store.Absent))
-	for _, k := range rec.TimerKeys() {
-		ops = append(ops, store.Delete(k, 1))
-	}
-	for _, r := range got {
-		var fields map[string]any
-		w.must(json.Unmarshal(r.Value, &fields))
-		delete(fields, "svc")
-		delete(fields, "lag")
-		delete(fields, "due")
-		if r.Key == record.WorkflowKey(id) {
-			fields["timer"] = beat.At.Add(workflow.Silence).UnixMilli() + 1
-		}
-		version := r.Version
-		r.Value, err = json.Marshal(fields)
-		w.must(err)
-		ops = append(ops, store.Put(r, version))
-	}
-	w.must(w.store.Commit(w.ctx(), "an-older-version", ops...))
-	w.restart()
-}
-
-// Runs of a version that did not know the service clock continue, however long the control plane was away for the
-// upgrade. Silent runs are still found, and so is the end of those that report.
-func TestClock_RunsOfAnOlderVersionGoOn(t *testing.T) {
-	for name, away := range map[string]time.Duration{"at once": time.Second, "two hours away": 2 * time.Hour} {
-		for _, silent := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, silent %t", name, silent), func(t *testing.T) {
-				w := newWorld(t, memory.New())
-				w.workspace("net")
-				wf := w.submit("net", workflow.Update)
-				job, r := w.started()
-				w.beats(job, r, 5)
-				w.old(wf.ID)
-				w.clock.advance(away)
-				w.pass()
-				w.is(wf.ID, workflow.Running, "")
-				if silent {
-					w.live(workflow.Silence - 2*time.Minute)
-					w.is(wf.ID, workflow.Running, "")
-					w.live(4 * time.Minute)
-					w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerLost)
-					return
-				}
-				n := w.ends(wf.ID, job, r)
-				if w.is(wf.ID, workflow.Failed, workflow.ReasonDeadline); n < 55 || n > 59 {
-					t.Errorf("its deadline passed after %d minutes, want 57", n)
-				}
-			})
-		}
-	}
-}
-
-// The timer of the wall clock that an older version set becomes one of the service clock.
-func TestPass_MovesATimerOfAnOlderVersion(t *testing.T) {
-	w := newWorld(t, memory.New())
-	w.workspace("net")
-	wf := w.submit("net", workflow.Update)
-	job, r := w.started()
-	w.old(wf.ID)
-	w.beats(job, r, 12)
-	keys := w.timers()
-	if len(keys) != 1 || !strings.HasPrefix(keys[0], record.ServiceTimers) {
-		t.Errorf("timers %q", keys)
-	}
-	w.must(w.result(job, r, workflow.Succeeded))
-	if keys := w.timers(); len(keys) != 0 {
-		t.Errorf("timers %q are left of a run that has ended", keys)
-	}
-}
-
 func (w *world) timers() []string {
 	w.t.Helper()
 	var out []string
-	for _, part := range append(record.TimerParts("default"), record.OldTimerPart("default")) {
+	for _, part := range record.TimerParts("default") {
 		page, err := w.store.Range(w.ctx(), store.Scan{Part: part, Limit: 100})
 		w.must(err)
 		for _, r := range page.Records {
@@ -436,15 +347,14 @@ func (w *world) timers() []string {
 	return out
 }
 
-// An older function that writes a run's record again drops its timer of the service clock and sets a timer of the
-// wall clock.
+// A timer that the run's record does not name is deleted, and its run goes on by its own.
 func TestPass_DeletesATimerThatNobodyKnows(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
 	wf := w.submit("net", workflow.Update)
 	job, r := w.started()
-	w.must(w.store.Commit(w.ctx(), "left-over", store.Put(
-		record.Encode(record.OldServiceTimerKey("default", w.clock.t.Add(time.Minute).UnixMilli(), wf.ID), record.Name{ID: wf.ID}), store.Absent)))
+	due := record.Due(record.ServiceTimers, w.clock.t.Add(time.Minute).UnixMilli())
+	w.must(w.store.Commit(w.ctx(), "left-over", store.Put(record.Encode(record.TimerKey("default", due, wf.ID), record.Name{ID: wf.ID}), store.Absent)))
 	w.beats(job, r, 3)
 	if keys := w.timers(); len(keys) != 1 {
 		t.Errorf("timers %q", keys)
@@ -460,7 +370,7 @@ func TestClock_ItsStampsAreShort(t *testing.T) {
 	task := "arn:aws:ecs:eu-central-1:123456789012:task/dayfly-pool-default-cluster/0123456789abcdef0123456789abcdef"
 	w := record.Workflow{
 		ID: "wf_1kjsg9h20wk7354ytqzb", Org: "default", Workspace: "network-production", WorkspaceID: "ws_1kjsg9h20bah27ze5rjb",
-		PoolID: "pool_1kjpwd6m0jc4hss4gxrr", Type: workflow.Deployment, Op: workflow.Update, Size: "small", StateKind: api.StateS3, By: "admin",
+		PoolID: "pool_1kjpwd6m0jc4hss4gxrr", Type: workflow.Deployment, Op: workflow.Update, Size: "small", By: "admin",
 		MaxRuntime: time.Hour, State: workflow.Running, Submitted: at, Since: at, Claimed: at, Started: at, Deadline: at, HandedOver: at,
 		Attempt: 1, Starts: 1, Instance: "dayfly-pool-default", Tasks: []record.Task{{Ref: task}}, Active: true, SlotHeld: true, Seq: 12,
 		Holder:  record.Holder{Attempt: 1, Task: task, Boot: strings.Repeat("a", 32)},

@@ -234,23 +234,6 @@ func TestPass_WakesWhomAnEndDidNot(t *testing.T) {
 	}
 }
 
-// An older version notes in the limit itself whose claims it cut short. They are woken with the next fold.
-func TestPass_WakesWhomAnOlderVersionCutShort(t *testing.T) {
-	wk := &waker{}
-	w := waking(t, wk)
-	w.workspace("net")
-	w.submit("net", workflow.Update)
-	job, r := w.started()
-	w.overwrite(record.OrganizationLimitKey("default"), `{"active":1,"cut":["`+w.poolID()+`"]}`)
-	wk.targets = nil
-	w.must(w.result(job, r, workflow.Succeeded))
-	w.pass()
-	w.pass()
-	if d := cmp.Diff([]string{"dayfly-wake-default"}, wk.all()); d != "" {
-		t.Errorf("woken (-want +got):\n%s", d)
-	}
-}
-
 // The pass says it if a limit does not count what is active, and changes nothing.
 func TestPass_SaysThatALimitDoesNotAddUp(t *testing.T) {
 	for name, of := range map[string]struct {
@@ -315,54 +298,42 @@ func (q *queries) Query(ctx context.Context, index store.Index, s store.Scan) (s
 	return q.Store.Query(ctx, index, s)
 }
 
-// The few workflows that run are found by one query, however many wait. What an older version claimed is not in the
-// index of active workflows: until all of that has ended, the list is read as before.
+// The few workflows that run are found by one query, however many wait.
 func TestWorkflows_RunningOnesAreOneQuery(t *testing.T) {
-	for name, older := range map[string]bool{"all listed": false, "one was claimed by an older version": true} {
-		t.Run(name, func(t *testing.T) {
-			st := &queries{Store: memory.New()}
-			w := newWorld(t, st)
-			w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 1000 })
-			w.workspace("web")
-			var want []string
-			for range 5 {
-				w.submit("net", workflow.Preview)
-				job, _ := w.started()
-				want = append([]string{job.ID}, want...)
-			}
-			if older {
-				k := record.ActiveKey(w.poolID(), want[0])
-				got, err := w.store.Get(w.ctx(), k)
-				w.must(err)
-				w.must(w.store.Commit(w.ctx(), "gone", store.Delete(k, 1)))
-				w.must(w.store.Commit(w.ctx(), "older", store.Put(store.Record{Key: k, Value: got[0].Value}, store.Absent)))
-			}
-			for range 300 {
-				w.submit("net", workflow.Preview)
-			}
-			w.submit("web", workflow.Update)
-			w.pass()
-			st.n = 0
-			for _, f := range []controlplane.Filter{{State: "running"}, {State: "active"}, {State: "running", Workspace: "net"}} {
-				got, err := w.plane.Workflows(w.ctx(), w.admin, f)
-				w.must(err)
-				var ids []string
-				for _, wf := range got.Items {
-					ids = append(ids, wf.ID)
-				}
-				if d := cmp.Diff(want, ids); d != "" {
-					t.Errorf("%+v (-want +got):\n%s", f, d)
-				}
-			}
-			if !older && st.n != 3 {
-				t.Errorf("%d queries for three lists", st.n)
-			}
-			for _, f := range []controlplane.Filter{{State: "claimed"}, {State: "running", Workspace: "web"}} {
-				if got, err := w.plane.Workflows(w.ctx(), w.admin, f); err != nil || len(got.Items) != 0 {
-					t.Errorf("%+v: %d workflows, %v", f, len(got.Items), err)
-				}
-			}
-		})
+	st := &queries{Store: memory.New()}
+	w := newWorld(t, st)
+	w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 1000 })
+	w.workspace("web")
+	var want []string
+	for range 5 {
+		w.submit("net", workflow.Preview)
+		job, _ := w.started()
+		want = append([]string{job.ID}, want...)
+	}
+	for range 300 {
+		w.submit("net", workflow.Preview)
+	}
+	w.submit("web", workflow.Update)
+	w.pass()
+	st.n = 0
+	for _, f := range []controlplane.Filter{{State: "running"}, {State: "active"}, {State: "running", Workspace: "net"}} {
+		got, err := w.plane.Workflows(w.ctx(), w.admin, f)
+		w.must(err)
+		var ids []string
+		for _, wf := range got.Items {
+			ids = append(ids, wf.ID)
+		}
+		if d := cmp.Diff(want, ids); d != "" {
+			t.Errorf("%+v (-want +got):\n%s", f, d)
+		}
+	}
+	if st.n != 3 {
+		t.Errorf("%d queries for three lists", st.n)
+	}
+	for _, f := range []controlplane.Filter{{State: "claimed"}, {State: "running", Workspace: "web"}} {
+		if got, err := w.plane.Workflows(w.ctx(), w.admin, f); err != nil || len(got.Items) != 0 {
+			t.Errorf("%+v: %d workflows, %v", f, len(got.Items), err)
+		}
 	}
 }
 

@@ -353,30 +353,6 @@ func TestClaim_GetsNothingThatIsNotItsOwnAtTheCommit(t *testing.T) {
 	}
 }
 
-// A function of the version before writes the record of a queue again, without its route, and submits to its own pool.
-func TestRoute_OfAQueueThatAnOlderVersionHasWritten(t *testing.T) {
-	w := newWorld(t, memory.New())
-	blue := w.newPool("blue")
-	w.workspace("net")
-	ws, err := w.plane.Workspace(w.ctx(), w.admin, "net")
-	w.must(err)
-	a, b := w.submit("net", workflow.Update), w.submit("net", workflow.Preview)
-	stored(w, record.QueueKey(ws.ID), func(q *record.Queue) { q.Route, q.Placed = record.Route{}, nil })
-	w.defaultPool(blue.PoolID)
-	w.pass()
-	same(t, "left behind", w.under(record.PoolRoute(w.pool.PoolID)), nil)
-	same(t, "the new pool claims", w.claimFor(blue, "b", 10), []string{a.ID, b.ID})
-
-	c := w.submit("net", workflow.Preview)
-	stored(w, record.QueueKey(ws.ID), func(q *record.Queue) { q.Route, q.Placed = record.Route{}, nil })
-	same(t, "what is seen is repaired and claimed", w.claimFor(blue, "b", 10), []string{c.ID})
-	d := w.submit("net", workflow.Preview)
-	stored(w, record.QueueKey(ws.ID), func(q *record.Queue) { q.Route, q.Placed = record.Route{}, nil })
-	_, err = w.plane.Cancel(w.ctx(), w.admin, d.ID, api.WithReason{})
-	w.must(err)
-	w.is(d.ID, workflow.Cancelled, workflow.ReasonCancelled)
-}
-
 func TestWorkspace_LabelSetsOfAnOrganizationAreBounded(t *testing.T) {
 	w := newWorld(t, memory.New())
 	for i := range 64 {

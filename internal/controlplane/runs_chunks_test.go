@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -47,88 +46,6 @@ func (w *world) send(job api.Job, r api.Run, from int, lines ...api.LogLine) {
 	if err != nil || out.Next != int64(from+len(lines)) {
 		w.t.Fatalf("from %d on: next %d, %v", from, out.Next, err)
 	}
-}
-
-// older writes a log as a version before chunks does: lines as JSON, with their end in a record of its own.
-func (w *world) older(id string, end record.LogEnd, batches ...[]api.LogLine) {
-	w.t.Helper()
-	k, first := record.LogEndKey(id, 1), int64(0)
-	was, err := w.store.Get(w.ctx(), k)
-	w.must(err)
-	if len(was) > 0 { // of this version's start
-		w.commit("away", store.Delete(k, was[0].Version))
-	}
-	ops := []store.Op{store.Put(record.Encode(k, end), store.Absent)}
-	for _, lines := range batches {
-		ops = append(ops, store.Put(record.Encode(record.LogKey(id, 1, first), lines), store.Absent))
-		first += int64(len(lines))
-	}
-	w.commit("older", ops...)
-}
-
-// A run that began under a version without chunks has one whole log.
-func TestLogs_OfAnOlderVersionGoOn(t *testing.T) {
-	everyStore(t, func(t *testing.T, w *world) {
-		w.workspace("net")
-		wf := w.submit("net", workflow.Update)
-		job, r := w.started()
-		w.older(wf.ID, record.LogEnd{Next: 5, Bytes: 160}, numbered(0, 3), numbered(3, 5))
-		w.wantLog(wf.ID, 1, texts(numbered(0, 5))...)
-		w.send(job, r, 3, numbered(3, 7)...)
-		w.send(job, r, 7, numbered(7, 8)...)
-		w.wantLog(wf.ID, 1, texts(numbered(0, 8))...)
-		chunk, err := record.DecodeChunk(w.chunks(wf.ID)[3])
-		w.must(err)
-		if chunk.First != 7 || chunk.Next != 8 || chunk.Bytes != 8*32 {
-			t.Errorf("the last chunk is %+v: want the bytes of all versions", chunk)
-		}
-		w.must(w.result(job, r, workflow.Succeeded))
-		if got, done := w.logOf(wf.ID, 1); !done || len(got) != 8 {
-			t.Errorf("got %q, done %v", got, done)
-		}
-	})
-}
-
-// A log that an older version ended stays ended.
-func TestLogs_OfAnOlderVersionThatAreFull(t *testing.T) {
-	w := newWorld(t, memory.New())
-	w.workspace("net")
-	wf := w.submit("net", workflow.Update)
-	job, r := w.started()
-	w.older(wf.ID, record.LogEnd{Next: 3, Bytes: 64 << 20, Full: true}, numbered(0, 3))
-	w.send(job, r, 3, numbered(3, 7)...)
-	if got, done := w.logOf(wf.ID, 1); !done || !slices.Equal(got, texts(numbered(0, 3))) {
-		t.Errorf("got %q, done %v", got, done)
-	}
-}
-
-// A function of an older version that runs beside this one cannot begin the log again: what it reads of the log's end
-// is an error, and the runner repeats the call.
-func TestLogs_AnOlderVersionIsKeptOut(t *testing.T) {
-	w := newWorld(t, memory.New())
-	w.workspace("net")
-	wf := w.submit("net", workflow.Update)
-	job, r := w.started()
-	keptOut := func() {
-		t.Helper()
-		end, err := w.store.Get(w.ctx(), record.LogEndKey(wf.ID, 1))
-		w.must(err)
-		var old struct{ Next, Bytes int64 }
-		if len(end) != 1 || json.Unmarshal(end[0].Value, &old) == nil {
-			t.Errorf("an older version reads %v as the end %+v", end, old)
-		}
-	}
-	keptOut()
-	w.send(job, r, 0, numbered(0, 3)...)
-	keptOut()
-
-	w = newWorld(t, memory.New())
-	w.workspace("net")
-	wf = w.submit("net", workflow.Update)
-	job, r = w.started()
-	w.older(wf.ID, record.LogEnd{Next: 3, Bytes: 96}, numbered(0, 3))
-	w.send(job, r, 3, numbered(3, 4)...)
-	keptOut()
 }
 
 // Many writers with overlapping lines, as a lost answer and a second call make them, leave each line once and in order.

@@ -7,8 +7,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -17,7 +15,7 @@ import (
 // was running goes on if it still lives, however long ago that was, and is given up if it does not.
 func TestRestored_NothingStartsThatMayHaveRunSince(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
-		for _, ws := range []string{"lives", "died", "claimed", "waits", "older"} {
+		for _, ws := range []string{"lives", "died", "claimed", "waits"} {
 			w.workspace(ws)
 		}
 		w.submit("lives", workflow.Update)
@@ -28,17 +26,16 @@ func TestRestored_NothingStartsThatMayHaveRunSince(t *testing.T) {
 		w.submit("claimed", workflow.Update)
 		claimed := w.claimOne()
 		w.launch(claimed, "task")
-		waits, older := w.submit("waits", workflow.Update).ID, w.submit("older", workflow.Update).ID
-		w.oldTimer(older)
+		waits := w.submit("waits", workflow.Update).ID
 
 		w.clock.advance(30 * 24 * time.Hour)
 		w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, Alone: true})
-		for _, want := range []int{4, 0} { // it is idempotent
+		for _, want := range []int{3, 0} { // it is idempotent
 			if got, err := w.plane.Restored(w.ctx()); err != nil || got != (api.Restored{Workflows: want}) {
 				t.Errorf("ended %s (%v), want %d workflows", got, err, want)
 			}
 		}
-		for _, id := range []string{behind, claimed.ID, waits, older} {
+		for _, id := range []string{behind, claimed.ID, waits} {
 			w.is(id, workflow.Cancelled, workflow.ReasonCancelled)
 		}
 		if jobs := w.claim(10); len(jobs) > 0 {
@@ -61,31 +58,6 @@ func TestRestored_NothingStartsThatMayHaveRunSince(t *testing.T) {
 		w.submit("claimed", workflow.Update) // its slot is free
 		w.claimOne()
 	})
-}
-
-// oldTimer puts the timer of a workflow where a version before the shards has it.
-func (w *world) oldTimer(id string) {
-	w.t.Helper()
-	k := record.WorkflowKey(id)
-	var found []store.Record
-	for range 100 { // it may be busy
-		if all, err := w.store.Get(w.ctx(), k); err == nil {
-			found = all
-			break
-		}
-	}
-	if len(found) == 0 {
-		w.t.Fatalf("workflow %s is not read", id)
-	}
-	wf, err := record.Decode[record.Workflow](found[0])
-	w.must(err)
-	var ops []store.Op
-	for _, timer := range wf.TimerKeys() {
-		ops = append(ops, store.Delete(timer, 1))
-	}
-	wf.Timer, wf.Due = wf.Submitted.Add(workflow.QueueTimeout).UnixMilli(), ""
-	ops = append(ops, store.Put(record.Encode(wf.TimerKeys()[0], record.Name{ID: id}), store.Absent))
-	w.commit("old timer of "+id, append(ops, store.Put(record.EncodeWorkflow(&wf), found[0].Version))...)
 }
 
 func runOf(job api.Job) api.Run { return run(job, "task", 'a') }

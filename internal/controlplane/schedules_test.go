@@ -338,6 +338,31 @@ func TestSchedule_MadeAgainIsAnother(t *testing.T) {
 	})
 }
 
+// A turn of another process notes once more what a deleted schedule has done, just as that is swept.
+func TestSchedule_WhatADeletedOneLeftGoesAfterALostRace(t *testing.T) {
+	st := &between{Store: memory.New()}
+	w := newWorld(t, st)
+	w.workspace("net")
+	w.schedule()
+	id := w.stored("hourly").ID
+	w.live(time.Hour + time.Minute)
+	w.must(w.plane.DeleteSchedule(w.ctx(), w.admin, "hourly"))
+	k, raced := record.PlannedKey(id, w.idOf("net")), false
+	st.beforeCommit = func(ops []store.Op) func() {
+		if !slices.ContainsFunc(ops, func(op store.Op) bool { return op.IsDelete() && op.Key() == k }) {
+			return nil
+		}
+		return func() { raced = true; stored(w, k, func(p *record.Planned) { p.Run = "wf_again" }) }
+	}
+	w.pass()
+	w.pass()
+	left, err := w.store.Range(w.ctx(), store.Scan{Part: record.PlannedPart(id), Limit: 10})
+	w.must(err)
+	if !raced || len(left.Records) != 0 {
+		t.Errorf("raced %t, %d records are left", raced, len(left.Records))
+	}
+}
+
 // What a schedule has done about a workspace that was deleted is deleted within a day.
 func TestSchedule_PassesOverADeletedWorkspace(t *testing.T) {
 	w := newWorld(t, memory.New())

@@ -44,16 +44,16 @@ const (
 
 // cursor is where the next claim of a pool continues to read, by type.
 type cursor struct {
-	Types map[workflow.Type]string `json:"types"`
+	After map[string]string `json:"after"`
 }
 
 // workspaceQueue is what the store says of a workspace's queue.
 type workspaceQueue struct {
-	Changer string `json:"changer"`
-	Others  int    `json:"others"`
-	WaitC   int    `json:"wait_c"`
-	WaitO   int    `json:"wait_o"`
-	Max     int    `json:"max"`
+	Changer string   `json:"changer"`
+	Placed  []string `json:"placed"`
+	WaitC   int      `json:"wait_c"`
+	WaitO   int      `json:"wait_o"`
+	Max     int      `json:"max"`
 }
 
 type assigned struct {
@@ -331,7 +331,7 @@ func (b *books) order(claimed []*record, ranks map[string]string, seen int, curs
 		}
 		p, typ := b.pool(pool), workflow.Type(k.Part[strings.LastIndexByte(k.Part, '/')+1:])
 		// If a thousand entries are not assigned to the pool, the next claim continues after them.
-		all := b.cursors[pool].Types[typ] == "" && cursors[pool].Types[typ] == ""
+		all := b.cursors[pool].After[k.Part] == "" && cursors[pool].After[k.Part] == ""
 		if p != nil && p.serves(q.Workspace, typ) && all && b.leads(q.Workspace, p, "") {
 			b.w.fail("a claim takes the best first", "%s was left behind, and %d of lower rank were claimed", q.ID, len(claimed))
 		}
@@ -376,7 +376,7 @@ func (b *books) queue(ws string) {
 	switch {
 	case len(changers) > 1:
 		b.w.fail("one run at a time changes a workspace", "workspace %s: %v", ws, changers)
-	case l.Others != others, l.WaitC != waitC, l.WaitO != waitO, l.Changer != strings.Join(changers, ""):
+	case len(l.Placed) != others, l.WaitC != waitC, l.WaitO != waitO, l.Changer != strings.Join(changers, ""):
 		b.w.fail("a queue counts what is in it", "workspace %s: %+v; in it %v and %d others, waiting %d and %d", ws, l, changers, others, waitC, waitO)
 	case more > 0 && len(in) > l.Max:
 		b.w.fail("a full queue gets no new entries", "workspace %s has %d of %d in its queue, %d of them new", ws, len(in), l.Max, more)

@@ -341,12 +341,12 @@ func (w *world) empty(part string) {
 func (w *world) workspaceIsFree(ws string) {
 	for k, v := range w.truth.partition("lane/" + ws) {
 		var l struct {
-			Changer string `json:"changer"`
-			Others  int    `json:"others"`
-			WaitC   int    `json:"wait_c"`
-			WaitO   int    `json:"wait_o"`
+			Changer string   `json:"changer"`
+			Placed  []string `json:"placed"`
+			WaitC   int      `json:"wait_c"`
+			WaitO   int      `json:"wait_o"`
 		}
-		if err := json.Unmarshal(v, &l); err != nil || k != "lane" || l.Changer != "" || l.Others != 0 || l.WaitC != 0 || l.WaitO != 0 {
+		if err := json.Unmarshal(v, &l); err != nil || k != "lane" || l.Changer != "" || len(l.Placed) != 0 || l.WaitC != 0 || l.WaitO != 0 {
 			w.fail("every slot is free at the end", "workspace %s: %s is %s", ws, k, v)
 		}
 	}

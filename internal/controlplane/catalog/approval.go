@@ -19,11 +19,11 @@ import (
 // All is read at once where the records lay the last time. A caller that reads the ApprovalKey of the workspace's
 // project with LoadLinked before reads them with its own records.
 func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (out []rules.Requirement, from []store.Key, err error) {
-	first := record.ApprovalKey(org, projectOf(ws.W))
+	first := record.ApprovalKey(org, ws.W.Project)
 	if err := c.LoadLinked(ctx, first); err != nil {
 		return nil, nil, err
 	}
-	chain, err := Projects(ctx, c, org, projectOf(ws.W))
+	chain, err := Projects(ctx, c, org, ws.W.Project)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -244,7 +244,7 @@ func dependencies(ctx context.Context, c *ledger.Change, who identity.Principal,
 	sees, all := Sees(ctx, c, who), map[string]api.Workspace{}
 	for _, k := range keys {
 		ws, ok, err := ledger.Get[record.Workspace](c.Read, k)
-		if err == nil && ok { // else a function of an older version has deleted it
+		if err == nil && ok { // else it was deleted meanwhile
 			ok, err = sees(ws.W.Project)
 		}
 		if err != nil {

@@ -230,7 +230,7 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 		if err != nil {
 			return err
 		}
-		if !pool.Closed { // deleted, or opened by an older version, which drops fields that it does not know
+		if !pool.Closed { // another call has deleted it
 			c.Remove(closed)
 			return nil
 		}

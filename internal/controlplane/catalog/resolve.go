@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -160,7 +159,7 @@ func ChoiceOf(ctx context.Context, c *ledger.Change, org string, ws record.Works
 	if err := c.LoadLinked(ctx, RouteKeys(org, w)...); err != nil {
 		return Choice{}, err
 	}
-	chain, err := Projects(ctx, c, org, projectOf(w))
+	chain, err := Projects(ctx, c, org, w.Project)
 	if err != nil {
 		return Choice{}, err
 	}
@@ -180,14 +179,9 @@ func ChoiceOf(ctx context.Context, c *ledger.Change, org string, ws record.Works
 
 // RouteKeys are the first records that decide over a workspace.
 func RouteKeys(org string, w api.Workspace) []store.Key {
-	return []store.Key{record.OrganizationKey(org), record.ProjectKey(org, projectOf(w)), PoolNameKey(org, w)}
+	return []store.Key{record.OrganizationKey(org), record.ProjectKey(org, w.Project), PoolNameKey(org, w)}
 }
 
 func noPool(name string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", text.Cut(name, 64))
-}
-
-// projectOf is the project of a workspace; those of older versions name none.
-func projectOf(w api.Workspace) string {
-	return cmp.Or(w.Project, record.GlobalProject)
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,60 +69,31 @@ func AllPools(ctx context.Context, c *ledger.Change, org string) (out []record.P
 	return out, nil
 }
 
-// Seen is a claimable run that a claim found, and the key under which it lies.
-type Seen struct{ ID, Workspace, WorkspaceID, Key string }
-
 // Route adds to a change what makes the route of a workspace's queue up to date, if it is not. left says that
 // claimable runs are left under old keys.
-func Route(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, seen ...Seen) (left bool, err error) {
+func Route(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (left bool, err error) {
 	routes, err := c.Routes(ctx, org)
 	if err != nil {
 		return false, err
 	}
 	q, err := c.Queue(ctx, ws.ID)
-	if err != nil || q.Route.Fresh(*routes) && len(q.Route.Old) == 0 && len(seen) == 0 {
+	if err != nil || q.Route.Fresh(*routes) && len(q.Route.Old) == 0 {
 		return false, err
 	}
 	to, err := route(ctx, c, org, ws, routes.Epoch)
 	if err != nil {
 		return false, err
 	}
-	from, ids, err := before(ctx, c, org, ws.W, q)
-	for _, s := range seen {
-		from, ids = append(from, s.Key), append(ids, s.ID)
-	}
-	if err != nil {
-		return false, err
-	}
-	return c.Route(ctx, ws.ID, to, from, ids...)
-}
-
-// before says where the claimable runs of a queue lie that has no route, because a function of an older version has
-// written it: under the pool that the workspace names, or the one for which its state-changing run was submitted.
-func before(ctx context.Context, c *ledger.Change, org string, w api.Workspace, q *record.Queue) (from, ids []string, err error) {
-	if q.Route.Key != "" || q.Used() == 0 {
-		return nil, nil, nil
-	}
-	k := PoolNameKey(org, w)
-	name, ok, err := ledger.Load[record.Name](ctx, c, k)
-	if err == nil && ok {
-		from = append(from, record.PoolRoute(name.ID))
-	}
-	if err == nil && q.Changer != "" {
-		var run record.Workflow
-		run, _, err = ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(q.Changer))
-		from = append(from, record.PoolRoute(run.PoolID))
-	}
-	return from, nil, err
+	return c.Route(ctx, ws.ID, to)
 }
 
 // Repair routes the workspace of a run that a claim may not take because its route is out of date. It does so in commits
 // of its own.
-func (p *Calls) Repair(ctx context.Context, org string, s Seen) error {
-	return p.routeAgain(ctx, org, s.Workspace, s.WorkspaceID, s)
+func (p *Calls) Repair(ctx context.Context, org string, of record.Entry) error {
+	return p.routeAgain(ctx, org, of.Workspace, of.WorkspaceID)
 }
 
-func (p *Calls) routeAgain(ctx context.Context, org, name, wsid string, seen ...Seen) error {
+func (p *Calls) routeAgain(ctx context.Context, org, name, wsid string) error {
 	for left := true; left; {
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
 			left = false
@@ -132,7 +104,7 @@ func (p *Calls) routeAgain(ctx context.Context, org, name, wsid string, seen ...
 			if err != nil {
 				return err
 			}
-			if left, err = Route(ctx, c, org, ws, seen...); err == nil {
+			if left, err = Route(ctx, c, org, ws); err == nil {
 				c.Check(record.WorkspaceKey(org, name)) // it was resolved as it is now
 			}
 			return err
@@ -323,7 +295,7 @@ func settleRoute(ctx context.Context, c *ledger.Change, org string, before api.W
 // checkRoute checks the settings that choose pools, and fills in the project. Whether what they name exists is seen when
 // the workspace is stored.
 func checkRoute(w *api.Workspace) error {
-	w.Project = projectOf(*w)
+	w.Project = cmp.Or(w.Project, record.GlobalProject)
 	for _, s := range []struct{ field, name string }{{"project", w.Project}, {"stack", w.Stack}, {"namespace", w.Namespace}} {
 		if s.name != "" && workflow.CheckWorkspaceName(s.name) != nil {
 			return invalid(s.field, "a %s has 1 to 64 characters of A-Z, a-z, 0-9, _ and -; %q has others", s.field, text.Cut(s.name, 64))
@@ -368,7 +340,7 @@ func closed(pool record.Pool) error {
 
 // sameRoute says whether two settings of a workspace lead to the same pools.
 func sameRoute(a, b api.Workspace) bool {
-	return a.Pool == b.Pool && a.Runner == b.Runner && projectOf(a) == projectOf(b) && a.Stack == b.Stack && a.Namespace == b.Namespace &&
+	return a.Pool == b.Pool && a.Runner == b.Runner && a.Project == b.Project && a.Stack == b.Stack && a.Namespace == b.Namespace &&
 		pathOfRoles(a) == pathOfRoles(b) && slices.Equal(sorted(a.Labels), sorted(b.Labels))
 }
 

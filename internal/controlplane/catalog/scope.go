@@ -69,9 +69,6 @@ func Sees(ctx context.Context, c *ledger.Change, who identity.Principal) func(pr
 // workspace names.
 func mayApply(ctx context.Context, c *ledger.Change, who identity.Principal, before, in api.Workspace, pool record.Pool) error {
 	was := before.Project
-	if before.Name != "" {
-		was = cmp.Or(was, record.GlobalProject) // of a record from before projects
-	}
 	to, err := Chain(ctx, c, who.Organization, in.Project)
 	if err != nil {
 		return err

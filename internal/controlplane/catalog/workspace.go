@@ -368,7 +368,7 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err := unassign(ctx, c, who.Organization, rec.ID); err != nil {
 			return err
 		}
-		in, err := Projects(ctx, c, who.Organization, projectOf(rec.W))
+		in, err := Projects(ctx, c, who.Organization, rec.W.Project)
 		if err != nil {
 			return err
 		}
@@ -464,7 +464,7 @@ func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws
 
 // mayInherit says whether a run of a workspace may be told of the state of a deleted one.
 func mayInherit(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, gone record.Deleted, inPerson bool) (bool, error) {
-	own, err := Projects(ctx, c, who.Organization, projectOf(ws.W))
+	own, err := Projects(ctx, c, who.Organization, ws.W.Project)
 	if err != nil || own[0].ID == gone.ProjectID {
 		return err == nil, err
 	}
@@ -478,7 +478,7 @@ func mayInherit(ctx context.Context, c *ledger.Change, who identity.Principal, w
 // GoneFrom reads the names of the project that a deleted workspace was in and of those above it. There are none if that
 // project is deleted, also where another one has its name.
 func GoneFrom(ctx context.Context, c *ledger.Change, org string, gone record.Deleted) ([]string, error) {
-	chain, err := Projects(ctx, c, org, cmp.Or(gone.Project, record.GlobalProject))
+	chain, err := Projects(ctx, c, org, gone.Project)
 	switch {
 	case errors.Is(err, workflow.ErrNotFound):
 		return nil, nil

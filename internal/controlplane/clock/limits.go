@@ -4,16 +4,16 @@ import (
 	"context"
 	"slices"
 
-	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// limits routes the workspaces again that a change has left out of date, folds what has ended into the counters of an organization, wakes the pools that wait for that, and checks that
-// the counters add up. A counter at zero has nothing to fold, so an organization in which nothing runs costs one read.
+// limits routes the workspaces again that a change has left out of date, folds what has ended into the counters of an
+// organization, wakes the pools that wait for that, and checks that the counters add up. A counter at zero has nothing
+// to fold, so an organization in which nothing runs costs one read.
 func (p *pass) limits(org string) turn {
 	return func(ctx context.Context) turn {
-		busy, listed, rerouting, err := p.busy(ctx, org)
+		busy, rerouting, err := p.busy(ctx, org)
 		if err != nil {
 			p.failed(err)
 			return nil
@@ -21,7 +21,7 @@ func (p *pass) limits(org string) turn {
 		if rerouting {
 			p.failed(p.catalog.RerouteOn(ctx, org, func(int) bool { return p.over(ctx) }))
 		}
-		if len(busy) == 0 && listed.Whole {
+		if len(busy) == 0 {
 			return nil
 		}
 		folded := 0
@@ -39,7 +39,7 @@ func (p *pass) limits(org string) turn {
 			p.ledger.WakeCut(ctx, org)
 		}
 		if !p.over(ctx) {
-			p.failed(p.check(ctx, org, listed))
+			p.failed(p.check(ctx, org))
 		}
 		return nil
 	}
@@ -52,13 +52,10 @@ type tally struct {
 	counted, freed, active int
 }
 
-// busy reads the counters of an organization that are not zero, whether its active workflows are all listed, and whether
-// its workspaces are being routed again.
-func (p *pass) busy(ctx context.Context, org string) (busy []tally, listed record.Listed, rerouting bool, err error) {
+// busy reads the counters of an organization that are not zero, and whether its workspaces are being routed again.
+func (p *pass) busy(ctx context.Context, org string) (busy []tally, rerouting bool, err error) {
 	for r, err := range p.ledger.View().All(ctx, store.Scan{Part: record.LimitPart(org), Limit: 1000}) {
-		if err == nil && r.Key == record.ListedKey(org) {
-			err = record.DecodeInto(r, &listed)
-		} else if err == nil && r.Key == record.ReroutingKey(org) {
+		if err == nil && r.Key == record.ReroutingKey(org) {
 			rerouting = true
 		} else if err == nil {
 			var l record.Limit
@@ -67,10 +64,10 @@ func (p *pass) busy(ctx context.Context, org string) (busy []tally, listed recor
 			}
 		}
 		if err != nil {
-			return nil, listed, false, err
+			return nil, false, err
 		}
 	}
-	return busy, listed, rerouting, nil
+	return busy, rerouting, nil
 }
 
 // mostChecked bounds the pools of an organization that are checked. Where more are busy, none is.
@@ -80,24 +77,16 @@ const mostChecked = 100
 // not add up, it looks again: if nothing changed from look to look, then nothing changed while it read, because each
 // claim, each end and each fold changes a counter or an entry. It only says what it found. A counter that is too high
 // holds work back, one that is too low exceeds a limit, and both come from a mistake that a person must see.
-func (p *pass) check(ctx context.Context, org string, listed record.Listed) error {
-	first, whole, err := p.tally(ctx, org)
+func (p *pass) check(ctx context.Context, org string) error {
+	first, err := p.tally(ctx, org)
 	if err != nil || len(first) > mostChecked {
 		return err
 	}
-	if listed.Whole != whole {
-		k := record.ListedKey(org)
-		err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-			err := c.Load(ctx, k)
-			c.Put(k, record.Listed{Whole: whole})
-			return err
-		})
-	}
 	wrong := func(t tally) bool { return t.counted-t.freed != t.active }
-	if err != nil || !slices.ContainsFunc(first, wrong) {
-		return err
+	if !slices.ContainsFunc(first, wrong) {
+		return nil
 	}
-	second, _, err := p.tally(ctx, org)
+	second, err := p.tally(ctx, org)
 	if err != nil || !slices.Equal(first, second) {
 		return err
 	}
@@ -110,16 +99,16 @@ func (p *pass) check(ctx context.Context, org string, listed record.Listed) erro
 }
 
 // tally reads the counters that are not zero, then the entries of places that were freed, the organization's first,
-// then what is active. whole says that all of that is in the index of active workflows.
-func (p *pass) tally(ctx context.Context, org string) (all []tally, whole bool, err error) {
-	if all, _, _, err = p.busy(ctx, org); err != nil || len(all) > mostChecked {
-		return all, false, err
+// then what is active.
+func (p *pass) tally(ctx context.Context, org string) (all []tally, err error) {
+	if all, _, err = p.busy(ctx, org); err != nil || len(all) > mostChecked {
+		return all, err
 	}
-	c, sum, whole := p.ledger.View(), 0, true
+	c, sum := p.ledger.View(), 0
 	for i := range all { // "org" sorts before "pool/..."
 		entries, err := c.Freed(ctx, all[i].limit, 1000)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		all[i].freed = len(entries)
 	}
@@ -128,17 +117,16 @@ func (p *pass) tally(ctx context.Context, org string) (all []tally, whole bool, 
 		if pool == "" {
 			continue
 		}
-		for r, err := range c.All(ctx, store.Scan{Part: record.ActivePart(pool), Limit: 1000}) {
+		for _, err := range c.All(ctx, store.Scan{Part: record.ActivePart(pool), Limit: 1000}) {
 			if err != nil {
-				return nil, false, err
+				return nil, err
 			}
 			all[i].active++
-			whole = whole && len(r.Indexes) > 0
 		}
 		sum += all[i].active
 	}
 	if len(all) > 0 && all[0].limit == record.OrganizationLimitKey(org) {
 		all[0].active = sum
 	}
-	return all, whole, nil
+	return all, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/blob"
@@ -111,10 +110,7 @@ func (p *pass) urgent(org string) (turns []turn) {
 			p.timers(org, ofKind(part, record.LeaseTimers, now)),
 			p.timers(org, ofKind(part, record.ServiceTimers, ranOut(p.service))))
 	}
-	old := record.OldTimerPart(org)
 	return append(turns,
-		p.timers(org, store.Scan{Part: old, To: now}),
-		p.timers(org, ofKind(old, record.ServiceTimers, ranOut(p.service))),
 		p.limits(org),
 		func(ctx context.Context) turn {
 			p.failed(p.catalog.RemoveClosed(ctx, org))
@@ -218,7 +214,7 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 			return err
 		}
 		pool = w.PoolID
-		if !slices.Contains(w.TimerKeys(), timer) {
+		if timer != record.TimerKey(w.Org, w.Due, w.ID) {
 			return c.Disarm(ctx, timer)
 		}
 		beat, err := c.Beat(id)
@@ -232,17 +228,12 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 			}
 		}
 		now := rules.Time{Now: c.Now, Service: service, Lag: rules.Lag(heard, service)}
-		was := beat
-		beat = rules.Stamp(w, beat, now)
 		o := rules.Due(w, beat, now)
 		if o.Look {
 			return p.look(ctx, c, w)
 		}
 		if !o.Slot && o.Event == "" {
 			// Nothing is due; the timer moves to the time when something will be.
-			if beat != was {
-				c.Put(record.BeatKey(id), beat)
-			}
 			c.Rearm(w, rules.Again(w, beat, now))
 			return nil
 		}

@@ -23,8 +23,8 @@ const (
 	recordsAtOnce = 25
 )
 
-// ownDeletes is how much longer the purge keeps what a store deletes on its own, for nothing: it is then left with
-// what has no time, because an older version wrote it, and with what the store forgot.
+// ownDeletes is how much longer the purge keeps what a store deletes on its own, for nothing: it is then left with what
+// the store forgot.
 const ownDeletes = 7 * record.Day
 
 // purge is one purge over an organization. Runs are found by the list of all, the oldest first, so nothing needs to

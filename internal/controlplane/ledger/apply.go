@@ -222,8 +222,8 @@ func (c *Change) Rearm(w *record.Workflow, next rules.Timer) {
 	c.timerSet = true
 }
 
-// Disarm deletes a timer that its workflow's record does not name: an older version, which does not know timers of
-// that kind, has written the record since.
+// Disarm deletes a timer that its workflow's record does not name. The workflow has moved since the timer was read, or the
+// timer was left over: then no pass looks at it again.
 func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 	c.timerSet = true
 	if err := c.Load(ctx, timer); err != nil {
@@ -235,7 +235,7 @@ func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 
 // arm writes the timer of a workflow and deletes the one before. The workflow's record names the entry, so that it can
 // be deleted without a search when the workflow moves. The name has the version of the record that this commit writes,
-// so it is never used again: a timer that an older version forgot is not in the way of a later one of the same time.
+// so it is never used again.
 func (c *Change) arm(w *record.Workflow, next rules.Timer) {
 	kind, at := record.LeaseTimers, next.Wall
 	switch {
@@ -252,10 +252,10 @@ func (c *Change) arm(w *record.Workflow, next rules.Timer) {
 		}
 		due += strconv.FormatInt(c.Version(record.WorkflowKey(w.ID))+1, 10)
 	}
-	for _, was := range w.TimerKeys() {
-		c.RemoveOnce(was)
+	if w.Due != "" {
+		c.RemoveOnce(record.TimerKey(w.Org, w.Due, w.ID))
 	}
-	if w.Due, w.Timer, w.Service.Timer = due, 0, 0; due != "" {
+	if w.Due = due; due != "" {
 		c.Create(record.TimerKey(w.Org, due, w.ID), record.Name{ID: w.ID})
 	}
 }

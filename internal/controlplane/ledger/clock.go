@@ -88,11 +88,11 @@ func (l *Ledger) recent(ctx context.Context, now time.Time, keys ...store.Key) (
 // time is the moment of now on all clocks, for the runs of a pool, and what is known of the pool's calls.
 func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.Heard, err error) {
 	k := record.HeardKey(poolID)
-	r, first, err := l.recent(ctx, now, record.ClockKey(), record.PassKey(), k)
+	r, first, err := l.recent(ctx, now, record.ClockKey(), k)
 	if err != nil {
 		return t, h, err
 	}
-	c, err := shown(r)
+	c, _, err := Get[record.Clock](r, record.ClockKey())
 	if err != nil {
 		return t, h, err
 	}
@@ -100,13 +100,6 @@ func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rule
 	h, _, err = Get[record.Heard](r, k)
 	t.Lag = rules.Lag(h, t.Service)
 	return t, h, err
-}
-
-// shown is the service clock as it was read.
-func shown(r Read) (c record.Clock, err error) {
-	var before record.Pass
-	err = errors.Join(r.Into(record.PassKey(), &before), r.Into(record.ClockKey(), &c))
-	return rules.Begin(c, before), err
 }
 
 // Time returns the moment of the change on all clocks, for the runs of a pool.
@@ -129,10 +122,8 @@ func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	var c record.Clock
 	k, now := record.ClockKey(), time.Time{}
 	err := l.Change(ctx, func(ctx context.Context, ch *Change) error {
-		err := ch.Load(ctx, k, record.PassKey())
-		if err == nil {
-			c, err = shown(ch.Read)
-		}
+		var err error
+		c, _, err = Load[record.Clock](ctx, ch, k)
 		now = ch.Now
 		c = rules.Advance(c, now, first)
 		ch.Put(k, c)
@@ -153,16 +144,16 @@ func (l *Ledger) HearKeys(poolID string) []store.Key {
 	if l.clock.has(l.Now(), record.HeardKey(poolID)) {
 		return nil
 	}
-	return []store.Key{record.ClockKey(), record.PassKey(), record.HeardKey(poolID)}
+	return []store.Key{record.ClockKey(), record.HeardKey(poolID)}
 }
 
 // Hear adds a call of a pool to a change, unless one was noted a short time ago.
 func (c *Change) Hear(ctx context.Context, poolID string) error {
 	k := record.HeardKey(poolID)
-	if err := c.Load(ctx, record.ClockKey(), record.PassKey(), k); err != nil {
+	if err := c.Load(ctx, record.ClockKey(), k); err != nil {
 		return err
 	}
-	clock, err := shown(c.Read)
+	clock, _, err := Get[record.Clock](c.Read, record.ClockKey())
 	h, ok, err2 := Get[record.Heard](c.Read, k)
 	if err := errors.Join(err, err2); err != nil {
 		c.ledger.Log.Error("unreadable record skipped", "err", err)

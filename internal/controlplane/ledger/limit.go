@@ -106,9 +106,6 @@ func (l *Ledger) Fold(ctx context.Context, limit store.Key) (n int, more bool, e
 			c.RemoveOnce(k)
 		}
 		counter.Active -= n
-		// What an older version has noted is served here.
-		cut := min(len(counter.Cut), mostWoken)
-		c.wake, counter.Cut = append(c.wake, counter.Cut[:cut]...), slices.Clone(counter.Cut[cut:])
 		return nil
 	})
 	return n, more, err

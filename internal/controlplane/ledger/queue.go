@@ -107,7 +107,6 @@ func leave(q *record.Queue, w *record.Workflow) {
 			q.Unsaved = w.ID
 		}
 	} else {
-		q.Others--
 		q.Placed = slices.DeleteFunc(q.Placed, func(id string) bool { return id == w.ID })
 	}
 }
@@ -180,7 +179,6 @@ func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.W
 		if next.changes {
 			q.Changer = one.entry.ID
 		} else {
-			q.Others++
 			q.Placed = append(q.Placed, one.entry.ID)
 		}
 		if !one.arriving {

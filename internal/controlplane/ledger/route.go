@@ -20,28 +20,20 @@ const mostOps = 80
 func (c *Change) fits() int { return min(mostPromoted, (mostOps-len(c.ops))/2) }
 
 // Route leads a workspace to another key. It reports whether claimable runs are left under old keys: the next Route
-// goes on with them. from are further keys under which some may lie, and ids further runs that may be claimable.
-func (c *Change) Route(ctx context.Context, wsid string, to record.Route, from []string, ids ...string) (left bool, err error) {
+// goes on with them.
+func (c *Change) Route(ctx context.Context, wsid string, to record.Route) (left bool, err error) {
 	q, err := c.Queue(ctx, wsid)
 	if err != nil {
 		return false, err
 	}
-	olds := slices.DeleteFunc(append(append([]string{q.Route.Key}, q.Route.Old...), from...), func(key string) bool { return key == "" || key == to.Key })
+	olds := slices.DeleteFunc(append([]string{q.Route.Key}, q.Route.Old...), func(key string) bool { return key == "" || key == to.Key })
 	slices.Sort(olds)
 	olds = slices.Compact(olds)
 	q.Route = to
-	if len(olds) == 0 || q.Used() == 0 && len(ids) == 0 {
+	if len(olds) == 0 || q.Used() == 0 {
 		return false, nil
 	}
-	ids = append(append(ids, q.Changer), q.Placed...)
-	if q.Others > len(q.Placed) {
-		some, err := c.search(ctx, wsid, olds)
-		if err != nil {
-			return false, err
-		}
-		ids = append(ids, some...)
-	}
-	moves, err := c.claimables(ctx, ids, olds)
+	moves, err := c.claimables(ctx, append([]string{q.Changer}, q.Placed...), olds)
 	if err != nil {
 		return false, err
 	}
@@ -50,9 +42,6 @@ func (c *Change) Route(ctx context.Context, wsid string, to record.Route, from [
 		if i >= room {
 			q.Route.Old = olds
 			return true, nil
-		}
-		if !m.w.ChangesState() && !slices.Contains(q.Placed, m.w.ID) {
-			q.Placed = append(q.Placed, m.w.ID)
 		}
 		c.RemoveOnce(m.at)
 		c.place(q, m.w.Rank(), m.w.Entry())
@@ -105,58 +94,9 @@ func (c *Change) claimables(ctx context.Context, ids, under []string) (out []cla
 	return out, nil
 }
 
-// mostSearched bounds the search for the runs of a workspace whose queue a function of an older version has written.
-const mostSearched = 10_000
-
-// search finds the runs of a workspace under keys.
-func (c *Change) search(ctx context.Context, wsid string, keys []string) (ids []string, err error) {
-	looked := 0
-	for _, key := range keys {
-		for _, t := range workflow.Types() {
-			for r, err := range c.All(ctx, store.Scan{Part: record.ClaimPart(key, t), Limit: 1000}) {
-				if err != nil {
-					return nil, err
-				}
-				if looked++; looked > mostSearched {
-					return ids, nil // a claim that sees one of the others moves it
-				}
-				e, err := record.Decode[record.Entry](r)
-				if err != nil {
-					continue
-				}
-				if e.WorkspaceID == "" {
-					w, _, err := Load[record.Workflow](ctx, c, record.WorkflowKey(e.ID))
-					if err != nil {
-						return nil, err
-					}
-					e.WorkspaceID = w.WorkspaceID
-				}
-				if e.WorkspaceID == wsid {
-					ids = append(ids, e.ID)
-				}
-			}
-		}
-	}
-	return ids, nil
-}
-
-// routeOf is the key for a run that becomes claimable. A route that a function of an older version has dropped leaves
-// the pool for which the run was submitted; the claim that sees it there routes its workspace again.
-func routeOf(q *record.Queue, e record.Entry) string {
-	if q.Route.Key != "" {
-		return q.Route.Key
-	}
-	return record.PoolRoute(e.PoolID)
-}
-
 // place puts an entry into the claimable index, and wakes who may claim it.
 func (c *Change) place(q *record.Queue, rank string, e record.Entry) {
-	key := routeOf(q, e)
-	e.PoolID = record.PoolOfRoute(key)
-	c.Create(store.Key{Part: record.ClaimPart(key, e.Type), Sort: rank}, e)
-	if q.Route.Key == "" {
-		c.Wake(e.PoolID)
-	}
+	c.Create(store.Key{Part: record.ClaimPart(q.Route.Key, e.Type), Sort: rank}, e)
 	for _, pool := range q.Route.Wake {
 		c.Wake(pool)
 	}
@@ -164,10 +104,8 @@ func (c *Change) place(q *record.Queue, rank string, e record.Entry) {
 
 // claimKeys are where the entry of a claimable run may lie.
 func claimKeys(q *record.Queue, w *record.Workflow) (keys []store.Key) {
-	for _, route := range append([]string{routeOf(q, w.Entry()), record.PoolRoute(w.PoolID)}, q.Route.Old...) {
-		if k := w.ClaimKey(route); !slices.Contains(keys, k) {
-			keys = append(keys, k)
-		}
+	for _, route := range append([]string{q.Route.Key}, q.Route.Old...) {
+		keys = append(keys, w.ClaimKey(route))
 	}
 	return keys
 }

@@ -46,11 +46,6 @@ func StepKey(id string, attempt, seq int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("step/%04d/%04d", attempt, seq)}
 }
 
-// LogEndKey is where ChunkedLog lies, or the end of an attempt's log as older versions keep it.
-func LogEndKey(id string, attempt int) store.Key {
-	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("logend/%04d", attempt)}
-}
-
 // LogKey is where the lines of a log from first on lie.
 func LogKey(id string, attempt int, first int64) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%012d", LogPrefix(attempt), first)}
@@ -107,9 +102,6 @@ func CutPart(org string) string { return "cut/" + org }
 
 // CutKey is where that is noted for a pool. The record is never deleted while the pool exists.
 func CutKey(org, poolID string) store.Key { return store.Key{Part: CutPart(org), Sort: poolID} }
-
-// ListedKey says whether the index of active workflows of an organization is whole.
-func ListedKey(org string) store.Key { return store.Key{Part: LimitPart(org), Sort: "listed"} }
 
 // OrganizationKey is where an organization lies.
 func OrganizationKey(org string) store.Key { return store.Key{Part: "orgs", Sort: org} }
@@ -193,8 +185,7 @@ func ActivePart(poolID string) string { return "active/" + poolID }
 // ActiveKey is where one of them is listed.
 func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(poolID), Sort: id} }
 
-// ClockKey is where the service clock is. It has its own record, because an older version would drop a field that it
-// does not know.
+// ClockKey is where the service clock is.
 func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
 
 // PurgedKey is where it is stored how far the logs of an organization are purged.
@@ -205,9 +196,6 @@ func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID
 
 // PlacesKey says where the next pass goes on that was cut short.
 func PlacesKey() store.Key { return store.Key{Part: "pass", Sort: "places"} }
-
-// PassKey is where versions without the service clock stored their last pass.
-func PassKey() store.Key { return store.Key{Part: "pass", Sort: "pass"} }
 
 // IdempotencyKey is where the use of an Idempotency-Key is stored.
 func IdempotencyKey(org, who, key string) store.Key {
@@ -276,34 +264,6 @@ func TimerKey(org, due, id string) store.Key {
 	return store.Key{Part: fmt.Sprintf("timer/%s/%d", org, shard(id, timerShards)), Sort: due + "/" + id}
 }
 
-// TimerKeys are those of the timers that the workflow's record names. Versions before this one name two numbers.
-func (w *Workflow) TimerKeys() (out []store.Key) {
-	if w.Due != "" {
-		out = append(out, TimerKey(w.Org, w.Due, w.ID))
-	}
-	if w.Timer != 0 {
-		out = append(out, OldTimerKey(w.Org, w.Timer, w.ID))
-	}
-	if w.Service.Timer != 0 {
-		out = append(out, OldServiceTimerKey(w.Org, w.Service.Timer, w.ID))
-	}
-	return out
-}
-
-// OldTimerPart has the timers that versions before the shards wrote, and that their functions still write while they
-// run beside this version.
-func OldTimerPart(org string) string { return "timer/" + org }
-
-// OldTimerKey is where such a timer of the wall clock lies.
-func OldTimerKey(org string, at int64, id string) store.Key {
-	return store.Key{Part: OldTimerPart(org), Sort: fmt.Sprintf("%015d/%s", at, id)}
-}
-
-// OldServiceTimerKey is where such a timer of the service clock lies.
-func OldServiceTimerKey(org string, at int64, id string) store.Key {
-	return store.Key{Part: OldTimerPart(org), Sort: Due(ServiceTimers, at) + id}
-}
-
 // ClaimPart has the claimable runs of one type under the key of a Route.
 func ClaimPart(route string, t workflow.Type) string { return "claim/" + route + "/" + string(t) }
 
@@ -334,7 +294,7 @@ func (w *Workflow) WaitKey() store.Key {
 
 // Entry is the workflow's entry in that list.
 func (w *Workflow) Entry() Entry {
-	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID, Pin: w.PlanPin(), Type: w.Type, Push: w.Op == workflow.StatePush}
+	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Pin: w.PlanPin(), Type: w.Type, Push: w.Op == workflow.StatePush}
 }
 
 // PlanPin is who has the plan that a run applies: see Entry. The run is of their pool from its submission on.

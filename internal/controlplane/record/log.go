@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,15 +29,12 @@ type Chunk struct {
 	// Lines are its lines as PackLines makes them. They are empty if they lie in the blob of that name.
 	Lines []byte
 	Blob  string
-	// Old are the lines of a chunk that a version without compression made. Such a chunk does not know its Bytes.
-	Old []api.LogLine
 }
 
-// The forms of a chunk, by the first byte of its record. That of the version without compression is a JSON list.
+// The forms of a chunk, by the first byte of its record.
 const (
 	formLines = 1 // its lines are in the record
 	formBlob  = 2 // the record has the name of their blob
-	formOld   = '['
 )
 
 // Bounds of a chunk.
@@ -102,13 +98,6 @@ func (c *Chunk) decode(value []byte) error {
 		return errChunk
 	}
 	form, b := value[0], value[1:]
-	if form == formOld {
-		if err := json.Unmarshal(value, &c.Old); err != nil {
-			return err
-		}
-		c.Next = c.First + int64(len(c.Old))
-		return nil
-	}
 	lines, n := binary.Uvarint(b)
 	if n <= 0 || lines > 1e12 {
 		return errChunk

@@ -62,19 +62,6 @@ func TestChunk_ComesBack(t *testing.T) {
 	}
 }
 
-// What a version without compression wrote is read as it is.
-func TestDecodeChunk_OfAnOlderVersion(t *testing.T) {
-	lines := []api.LogLine{{At: at, Step: "plan", Text: "a"}, {At: at, Text: "b", More: true}}
-	value, err := json.Marshal(lines)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := record.DecodeChunk(store.Record{Key: record.LogKey("wf_1", 1, 5), Value: value})
-	if d := cmp.Diff(record.Chunk{First: 5, Next: 7, Old: lines}, got); err != nil || d != "" {
-		t.Errorf("%v (-want +got):\n%s", err, d)
-	}
-}
-
 func TestUnpackLines_RefusesABomb(t *testing.T) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestCompression)

@@ -26,7 +26,6 @@ type Workflow struct {
 	Type        workflow.Type      `json:"type"`
 	Op          workflow.Operation `json:"op,omitempty"`
 	Size        string             `json:"size,omitempty"`
-	StateKind   string             `json:"sk,omitempty"`
 	Priority    int                `json:"prio,omitempty"`
 	Message     string             `json:"msg,omitempty"`
 	By          string             `json:"by"`
@@ -76,19 +75,16 @@ type Workflow struct {
 	Active   bool   `json:"active,omitempty"`    // it counts against the limits
 	SlotHeld bool   `json:"slot_held,omitempty"` // it holds its workspace's slot
 	Due      string `json:"due,omitempty"`       // its timer: kind, time, and the version of this record that set it
-	Timer    int64  `json:"timer,omitempty"`     // Unix ms of a timer of the wall clock that an older version set
 	Seq      int64  `json:"seq"`                 // events in the timeline so far
 
 	Stuck bool      `json:"stuck,omitempty"` // it was found to be stuck, and is not looked at for that again
 	Look  time.Time `json:"look,omitzero"`   // not before this time; see rules.LooksAt
 }
 
-// Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none. Its Timer is one that
-// an older version set.
+// Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none.
 type Service struct {
 	Deadline   int64 `json:"deadline,omitempty"`
 	HandedOver int64 `json:"handed,omitempty"`
-	Timer      int64 `json:"timer,omitempty"`
 }
 
 // MaxDetail is how much of the detail of an end the workflow's record keeps; the result's record has all of it.
@@ -159,8 +155,7 @@ type Reader struct {
 type Entry struct {
 	ID          string `json:"id"`
 	Workspace   string `json:"ws"`
-	WorkspaceID string `json:"wsid,omitempty"` // those of older versions have none
-	PoolID      string `json:"pool"`           // only functions of older versions go by it: see Queue.Route
+	WorkspaceID string `json:"wsid"`
 	// Pin is who has the plan that the run applies: the id of a pool, or POOL/INSTANCE; empty for other runs.
 	Pin  string        `json:"pin,omitempty"`
 	Type workflow.Type `json:"type"`
@@ -171,12 +166,10 @@ type Entry struct {
 // a workspace also writes this record, so that its version orders such commits.
 type Queue struct {
 	Changer string `json:"changer,omitempty"` // the state-changing run that is claimable, or holds the slot
-	Others  int    `json:"others,omitempty"`  // other runs that are claimable or active
 	WaitC   int    `json:"wait_c,omitempty"`  // state-changing runs in the waiting list
 	WaitO   int    `json:"wait_o,omitempty"`  // other runs in the waiting list
 	Max     int    `json:"max"`
-	// Placed has the ids of the other runs that are claimable or active. Others counts more of them only if a function
-	// of an older version has written the record.
+	// Placed has the ids of the other runs that are claimable or active.
 	Placed []string `json:"placed,omitempty"`
 	Route  Route    `json:"route,omitzero"`
 	// Unsaved is the last run whose engine could not write the state to its backend: an artifact of it has what it made.
@@ -187,9 +180,9 @@ type Queue struct {
 // Used is how many runs of the workspace are claimable or active.
 func (q *Queue) Used() int {
 	if q.Changer != "" {
-		return q.Others + 1
+		return len(q.Placed) + 1
 	}
-	return q.Others
+	return len(q.Placed)
 }
 
 // Empty says that no workflow of the workspace runs or waits.
@@ -203,8 +196,6 @@ type Active struct {
 // Limit counts active workflows, and those whose freed places are not folded into it yet.
 type Limit struct {
 	Active int `json:"active"`
-	// Cut has the ids of the pools whose last claim the limit cut short. Older versions write it; now see Cut.
-	Cut []string `json:"cut,omitempty"`
 }
 
 // Freed is a place of a limit that was freed and is still counted.
@@ -215,12 +206,6 @@ type Freed struct{}
 type Cut struct {
 	At           time.Time `json:"at,omitzero"`
 	Organization bool      `json:"org,omitempty"` // the organization's limit; else the pool's own
-}
-
-// Listed says that every active workflow of an organization is in the index of active workflows. Those that a function
-// of an older version claimed are not.
-type Listed struct {
-	Whole bool `json:"whole"`
 }
 
 // Places are the organizations at which the next pass goes on with its two parts; empty means at the first.
@@ -373,11 +358,6 @@ type Heard struct {
 	Lag time.Duration `json:"lag,omitempty"`
 }
 
-// Pass is the time of the last pass of a version without the service clock. It is only read.
-type Pass struct {
-	Last time.Time `json:"last"`
-}
-
 // Wake is the mark that a pool is owed a wake.
 type Wake struct {
 	At time.Time `json:"at"`
@@ -391,8 +371,7 @@ type WakeTarget struct {
 
 // Cursor is where a claim continues that was cut short by entries that it may not claim.
 type Cursor struct {
-	After string                   `json:"after"` // of all types at once: what the first version wrote; not read
-	Types map[workflow.Type]string `json:"types,omitempty"`
+	After map[string]string `json:"after,omitempty"` // the rank of the last entry that was read, by ClaimPart
 }
 
 // Sole is the instance that polls a pool which allows only one.
@@ -409,18 +388,6 @@ type Idempotency struct {
 
 // IdempotencyKept is how long a key is remembered.
 const IdempotencyKept = 24 * time.Hour
-
-// ChunkedLog lies at the LogEndKey of a log of chunks. A function of a version before chunks cannot read it, so it
-// fails the call, and the caller repeats it until this version takes it. Without it, that function would ask for the
-// log from its beginning.
-var ChunkedLog = map[string]string{"next": "chunks"}
-
-// LogEnd is the end of the log of an attempt, as versions before chunks keep it. It is only read.
-type LogEnd struct {
-	Next  int64 `json:"next"`
-	Bytes int64 `json:"bytes"`          // that count against the quota
-	Full  bool  `json:"full,omitempty"` // the last line says that no more is kept
-}
 
 // TaskRef returns the task of the latest start, else one that was launched; "" if there is none.
 func (w *Workflow) TaskRef() string { return cmp.Or(w.Holder.Task, w.LiveTask()) }

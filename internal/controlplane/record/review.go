@@ -61,7 +61,7 @@ const CarriedPrefixes = "carried/"
 func CarriedPrefix(wsid string) string { return CarriedPrefixes + wsid + "/" }
 
 // ApprovalKey has what a project requires before a plan is applied: an api.Approval. An empty project is the
-// organization. It lies beside the settings, so that a function of an older version cannot drop it.
+// organization.
 func ApprovalKey(org, project string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "approval/" + project}
 }

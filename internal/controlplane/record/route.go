@@ -8,7 +8,7 @@ import (
 )
 
 // Route says where the claimable runs of a workspace lie, and which pools may claim them. It is part of the record of
-// the workspace's queue. The zero value is out of date: a function of an older version has written the record.
+// the workspace's queue. The zero value is out of date: that of a queue that had no run yet.
 type Route struct {
 	// Key is where claims look: PoolRoute, RunnerRoute or LabelRoute.
 	Key   string   `json:"key,omitempty"`

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"slices"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -44,15 +43,6 @@ func Advance(c record.Clock, now time.Time, first bool) record.Clock {
 	return c
 }
 
-// Begin is the service clock as it is stored. If no pass of this version has been made yet, it begins at the last
-// pass of the previous version.
-func Begin(c record.Clock, before record.Pass) record.Clock {
-	if c.Service.IsZero() {
-		return record.Clock{Last: before.Last, Service: before.Last}
-	}
-	return c
-}
-
 // Lag is by how much a pool's clock is behind the service clock. A pool's clock stands still in minutes without a
 // call of the pool, for at most mostGap. The lag never shrinks, so that a pool that comes and goes keeps its runs.
 func Lag(h record.Heard, service time.Time) time.Duration {
@@ -67,37 +57,20 @@ func Hear(h record.Heard, service time.Time) record.Heard {
 	return record.Heard{At: Latest(h.At, service), Lag: Lag(h, service)}
 }
 
-// A record without stamps of the service clock was written by a version that did not know that clock. Its times on
-// the wall clock are used then, because the service clock began as the wall clock.
-
-func stamped(stamp int64, wall time.Time) time.Time {
-	if stamp == 0 {
-		return wall
-	}
-	return time.UnixMilli(stamp).UTC()
-}
-
 // Deadline is when a run is to end, on the service clock.
-func Deadline(w *record.Workflow) time.Time { return stamped(w.Service.Deadline, w.Deadline) }
+func Deadline(w *record.Workflow) time.Time { return time.UnixMilli(w.Service.Deadline).UTC() }
 
 // SlotEnds is when a run is over, whatever its runner does, on the service clock.
 func SlotEnds(w *record.Workflow) time.Time { return Deadline(w).Add(workflow.DeadlineGrace) }
 
 // ResultDue is how long the result of a run that was handed over is awaited, on the service clock.
 func ResultDue(w *record.Workflow) time.Time {
-	return stamped(w.Service.HandedOver, w.HandedOver).Add(workflow.ResultGrace)
+	return time.UnixMilli(w.Service.HandedOver).UTC().Add(workflow.ResultGrace)
 }
 
 // heard is when a run last gave a sign of life, on the service clock. The start counts as one.
 func heard(w *record.Workflow, b record.Beat) time.Time {
-	start, last := w.Started, b.Service
-	if w.Service.Deadline != 0 {
-		start = Deadline(w).Add(-w.MaxRuntime)
-	}
-	if last.IsZero() {
-		last = b.At
-	}
-	return Latest(start, last)
+	return Latest(Deadline(w).Add(-w.MaxRuntime), b.Service)
 }
 
 // silentAt is when a run has been silent for too long, on the service clock. excused is how much of the time since
@@ -108,9 +81,6 @@ func silentAt(w *record.Workflow, b record.Beat, excused time.Duration) time.Tim
 
 // excused is how long the clock of a run's pool has stood still since the last sign of life.
 func excused(b record.Beat, t Time) time.Duration {
-	if b.Service.IsZero() {
-		return 0 // an older version noted no lag to compare with
-	}
 	return max(t.Lag-b.Lag, 0)
 }
 
@@ -125,25 +95,5 @@ const signEvery = 20 * time.Second
 // IsNews says whether a sign of life is to be stored in place of the last one.
 func IsNews(sign, last record.Beat) bool {
 	age := sign.At.Sub(last.At)
-	return sign.Step != last.Step || last.Service.IsZero() || age < 0 || age >= signEvery
-}
-
-// Stamp gives a run whose records were written by an older version its times on the service clock. The service clock
-// may lag behind the wall clock by now, so each time is at most what is possible on the service clock: a dead run is
-// found in due time.
-func Stamp(w *record.Workflow, b record.Beat, t Time) record.Beat {
-	if w.State != workflow.Running && (!w.State.Terminal() || !w.SlotHeld) {
-		return b
-	}
-	earlier := func(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
-	if w.Service.Deadline == 0 {
-		w.Service.Deadline = earlier(w.Deadline, t.Service.Add(w.MaxRuntime)).UnixMilli()
-	}
-	if w.Service.HandedOver == 0 && !w.HandedOver.IsZero() {
-		w.Service.HandedOver = earlier(w.HandedOver, t.Service).UnixMilli()
-	}
-	if b.Service.IsZero() {
-		b.Service, b.Lag = earlier(heard(w, b), t.Service), t.Lag
-	}
-	return b
+	return sign.Step != last.Step || age < 0 || age >= signEvery
 }

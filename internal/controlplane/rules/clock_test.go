@@ -41,9 +41,6 @@ func TestAdvance_CountsOnlyWhatThePassesVouchFor(t *testing.T) {
 	if got := rules.Advance(record.Clock{}, now, true); got != (record.Clock{Last: now, Service: now}) {
 		t.Errorf("the very first pass: %+v", got)
 	}
-	if got := rules.Begin(record.Clock{}, record.Pass{Last: now}); got != (record.Clock{Last: now, Service: now}) {
-		t.Errorf("after an older version: %+v", got)
-	}
 }
 
 // The clock of a pool never goes back. It is as far behind as the time without calls, whenever it is read in between.
@@ -104,27 +101,6 @@ func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 	}
 }
 
-// The service clock lags behind the wall clock by hours if an older version ran in between. If a run that this
-// version started died, it must not take those hours until the run is silent.
-func TestStamp_NothingIsLaterThanItCanBe(t *testing.T) {
-	at := rules.Time{Now: now, Service: now.Add(-24 * time.Hour), Lag: time.Minute}
-	w := deployment(workflow.Running)
-	w.HandedOver = now.Add(-time.Second)
-	beat := rules.Stamp(w, record.Beat{At: now.Add(-time.Minute), Step: "apply"}, at)
-	if beat != (record.Beat{At: now.Add(-time.Minute), Step: "apply", Service: at.Service, Lag: at.Lag}) {
-		t.Errorf("sign of life %+v", beat)
-	}
-	if w.Service != (record.Service{Deadline: at.Service.Add(w.MaxRuntime).UnixMilli(), HandedOver: at.Service.UnixMilli()}) {
-		t.Errorf("stamps %+v", w.Service)
-	}
-	for _, state := range []workflow.State{workflow.Pending, workflow.Claimed} {
-		w := deployment(state)
-		if beat := rules.Stamp(w, record.Beat{}, at); beat != (record.Beat{}) || w.Service != (record.Service{}) {
-			t.Errorf("%s: stamped %+v, %+v", state, beat, w.Service)
-		}
-	}
-}
-
 // A sign of life without news is stored only now and then.
 func TestIsNews(t *testing.T) {
 	last := rules.Sign(at(now), "apply")
@@ -138,7 +114,6 @@ func TestIsNews(t *testing.T) {
 		"later":               {rules.Sign(at(now.Add(20*time.Second)), "apply"), last, true},
 		"of another step":     {rules.Sign(at(now), "output"), last, true},
 		"of a clock set back": {rules.Sign(at(now.Add(-time.Hour)), "apply"), last, true},
-		"of an older version": {rules.Sign(at(now), "apply"), record.Beat{At: now, Step: "apply"}, true},
 	} {
 		if got := rules.IsNews(tt.sign, tt.last); got != tt.want {
 			t.Errorf("%s: %v", name, got)

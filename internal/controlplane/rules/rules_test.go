@@ -221,65 +221,55 @@ func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
 }
 
 // What is due is due at its time and not before. The timer is set to that time at the latest: on the wall clock for
-// what waits, on the service clock for what has started. The same holds for records of an older version.
+// what waits, on the service clock for what has started.
 func TestDue_AtItsTime(t *testing.T) {
 	const behind = 3 * time.Hour
-	for name, stamped := range map[string]bool{"stamped": true, "of an older version": false} {
-		t.Run(name, func(t *testing.T) {
-			beat := record.Beat{At: now.Add(-time.Minute)}
-			service := func(at time.Time) time.Time { return at }
-			if stamped {
-				service = func(at time.Time) time.Time { return at.Add(-behind) }
-				beat.Service = service(beat.At)
-			}
-			run := func(state workflow.State, deadline, handed time.Time) *record.Workflow {
-				w := deployment(state)
-				w.Deadline, w.MaxRuntime, w.HandedOver = deadline, deadline.Sub(w.Started), handed
-				if stamped {
-					w.Service.Deadline = service(deadline).UnixMilli()
-				}
-				if stamped && !handed.IsZero() {
-					w.Service.HandedOver = service(handed).UnixMilli()
-				}
-				return w
-			}
-			hour, window := now.Add(time.Hour), deployment(workflow.Claimed)
-			window.Lease = window.Claimed.Add(workflow.LaunchWindow)
-			for name, tt := range map[string]struct {
-				w    *record.Workflow
-				at   time.Time
-				want workflow.Event
-				slot bool
-			}{
-				"queue time-out": {deployment(workflow.Pending), now.Add(-time.Hour).Add(workflow.QueueTimeout), workflow.OnQueueTimeout, false},
-				"lease":          {deployment(workflow.Claimed), now.Add(time.Minute), workflow.OnLeaseLapsed, false},
-				"launch window":  {window, window.Lease, workflow.OnLaunchWindow, false},
-				"silence":        {run(workflow.Running, hour, time.Time{}), beat.At.Add(workflow.Silence), workflow.OnSilence, false},
-				"missing result": {run(workflow.Running, hour, now), now.Add(workflow.ResultGrace), workflow.OnResultMissing, false},
-				"deadline":       {run(workflow.Running, now, time.Time{}), now.Add(workflow.DeadlineGrace), workflow.OnDeadline, false},
-				"slot of a lost": {run(workflow.Failed, hour, time.Time{}), hour.Add(workflow.DeadlineGrace), "", true},
-			} {
-				tt.w.Stuck = true // whether it is stuck is looked at before: see below
-				early := tt.at.Add(-time.Nanosecond)
-				if o := rules.Due(tt.w, beat, rules.Time{Now: early, Service: service(early)}); o != (rules.Overdue{}) {
-					t.Errorf("%s: due before its time: %+v", name, o)
-				}
-				o := rules.Due(tt.w, beat, rules.Time{Now: tt.at, Service: service(tt.at)})
-				if o.Event != tt.want || o.Slot != tt.slot {
-					t.Errorf("%s: %+v", name, o)
-				}
-				want := rules.Timer{Service: service(tt.at)}
-				if tt.w.State == workflow.Pending || tt.w.State == workflow.Claimed {
-					want = rules.Timer{Wall: tt.at}
-				}
-				if got := rules.NextDue(tt.w, beat); got != want {
-					t.Errorf("%s: the timer stands at %+v, want %+v", name, got, want)
-				}
-				if out, err := rules.Elapsed(tt.w, o); err != nil || out.Moves() == tt.slot || out.Over != tt.slot {
-					t.Errorf("%s: %+v, %v", name, out, err)
-				}
-			}
-		})
+	service := func(at time.Time) time.Time { return at.Add(-behind) }
+	beat := record.Beat{At: now.Add(-time.Minute), Service: service(now.Add(-time.Minute))}
+	run := func(state workflow.State, deadline, handed time.Time) *record.Workflow {
+		w := deployment(state)
+		w.Deadline, w.MaxRuntime, w.HandedOver = deadline, deadline.Sub(w.Started), handed
+		w.Service.Deadline = service(deadline).UnixMilli()
+		if !handed.IsZero() {
+			w.Service.HandedOver = service(handed).UnixMilli()
+		}
+		return w
+	}
+	hour, window := now.Add(time.Hour), deployment(workflow.Claimed)
+	window.Lease = window.Claimed.Add(workflow.LaunchWindow)
+	for name, tt := range map[string]struct {
+		w    *record.Workflow
+		at   time.Time
+		want workflow.Event
+		slot bool
+	}{
+		"queue time-out": {deployment(workflow.Pending), now.Add(-time.Hour).Add(workflow.QueueTimeout), workflow.OnQueueTimeout, false},
+		"lease":          {deployment(workflow.Claimed), now.Add(time.Minute), workflow.OnLeaseLapsed, false},
+		"launch window":  {window, window.Lease, workflow.OnLaunchWindow, false},
+		"silence":        {run(workflow.Running, hour, time.Time{}), beat.At.Add(workflow.Silence), workflow.OnSilence, false},
+		"missing result": {run(workflow.Running, hour, now), now.Add(workflow.ResultGrace), workflow.OnResultMissing, false},
+		"deadline":       {run(workflow.Running, now, time.Time{}), now.Add(workflow.DeadlineGrace), workflow.OnDeadline, false},
+		"slot of a lost": {run(workflow.Failed, hour, time.Time{}), hour.Add(workflow.DeadlineGrace), "", true},
+	} {
+		tt.w.Stuck = true // whether it is stuck is looked at before: see below
+		early := tt.at.Add(-time.Nanosecond)
+		if o := rules.Due(tt.w, beat, rules.Time{Now: early, Service: service(early)}); o != (rules.Overdue{}) {
+			t.Errorf("%s: due before its time: %+v", name, o)
+		}
+		o := rules.Due(tt.w, beat, rules.Time{Now: tt.at, Service: service(tt.at)})
+		if o.Event != tt.want || o.Slot != tt.slot {
+			t.Errorf("%s: %+v", name, o)
+		}
+		want := rules.Timer{Service: service(tt.at)}
+		if tt.w.State == workflow.Pending || tt.w.State == workflow.Claimed {
+			want = rules.Timer{Wall: tt.at}
+		}
+		if got := rules.NextDue(tt.w, beat); got != want {
+			t.Errorf("%s: the timer stands at %+v, want %+v", name, got, want)
+		}
+		if out, err := rules.Elapsed(tt.w, o); err != nil || out.Moves() == tt.slot || out.Over != tt.slot {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
 	}
 }
 

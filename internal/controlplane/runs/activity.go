@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -129,7 +128,7 @@ func (p *Calls) activities(ctx context.Context, org string, list []record.Worksp
 		if err != nil {
 			return nil, err
 		}
-		out[i].Workspace, out[i].Project, out[i].Engine = ws.W.Name, cmp.Or(ws.W.Project, record.GlobalProject), ws.W.Engine
+		out[i].Workspace, out[i].Project, out[i].Engine = ws.W.Name, ws.W.Project, ws.W.Engine
 		if out[i].Drift = driftOf(runs[i]); changer.SlotHeld {
 			out[i].Holder = changer.ID
 		}

@@ -296,7 +296,7 @@ func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	}
 	next := &record.Workflow{
 		ID: record.NewID("wf_", c.Now), Org: w.Org, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, PoolID: w.PoolID,
-		Type: w.Type, Op: review.For, Size: w.Size, StateKind: w.StateKind, Priority: w.Priority, Message: w.Message, By: by.Name, ByID: by.ID,
+		Type: w.Type, Op: review.For, Size: w.Size, Priority: w.Priority, Message: w.Message, By: by.Name, ByID: by.ID,
 		Trigger: w.Trigger, PlanOf: w.ID, Pin: instance, MaxRuntime: w.MaxRuntime, OwnMax: w.OwnMax, Options: w.Options, State: workflow.Pending, Submitted: c.Now, Since: c.Now,
 	}
 	spec.Workflow, spec.Operation, spec.For, spec.Plan = next.ID, review.For, "", &review.Plan

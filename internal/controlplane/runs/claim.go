@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -165,7 +164,7 @@ func (r repairs) left(id string, others int) bool {
 }
 
 // repair routes the workspace of a run again. A run for which that fails does not stop the claims of others.
-func (p *Calls) repair(ctx context.Context, org string, s catalog.Seen, r repairs) error {
+func (p *Calls) repair(ctx context.Context, org string, s record.Entry, r repairs) error {
 	r.tries[s.ID]++
 	err := p.catalog.Repair(ctx, org, s)
 	if err != nil && ctx.Err() == nil {
@@ -187,7 +186,7 @@ type taken struct {
 	api.Claimed
 	more  bool
 	tight []store.Key    // limits whose freed places are to be folded before anything is claimed
-	stale []catalog.Seen // runs whose workspaces are to be routed again before anything is claimed
+	stale []record.Entry // runs whose workspaces are to be routed again before anything is claimed
 	cut   *limit         // the limit that cut it short
 }
 

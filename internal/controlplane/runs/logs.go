@@ -123,7 +123,7 @@ func (p *Calls) addLines(ctx context.Context, w *record.Workflow, attempt int, i
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 			c.Keep(w)
 			c.Drop(w) // its chunks expire with it
-			end, older, err := endOfLog(ctx, c, w.ID, attempt)
+			end, err := endOfLog(ctx, c, w.ID, attempt)
 			if err != nil {
 				return err
 			}
@@ -133,9 +133,6 @@ func (p *Calls) addLines(ctx context.Context, w *record.Workflow, attempt int, i
 			}
 			if grown = len(lines) > 0; grown {
 				err = p.putChunk(ctx, c, w, attempt, &next, lines)
-				if older {
-					c.Put(record.LogEndKey(w.ID, attempt), record.ChunkedLog)
-				}
 			}
 			taken = api.TailTaken{Next: max(next.Next, last), Full: next.Full}
 			done = next.Full || next.Next >= last
@@ -151,35 +148,15 @@ func (p *Calls) addLines(ctx context.Context, w *record.Workflow, attempt int, i
 	return taken, nil
 }
 
-// endOfLog reads the last chunk of a log. older says that functions of an older version may still write it: the change
-// that makes the next chunk must keep them out. Such a log has its bytes in the record of its end.
-func endOfLog(ctx context.Context, c *ledger.Change, id string, attempt int) (end record.Chunk, older bool, err error) {
+// endOfLog reads the last chunk of a log; the zero chunk if it has none.
+func endOfLog(ctx context.Context, c *ledger.Change, id string, attempt int) (end record.Chunk, err error) {
 	page, err := c.Range(ctx, store.Scan{
 		Part: record.WorkflowKey(id).Part, From: record.LogKey(id, attempt, 1e12-1).Sort, To: record.LogPrefix(attempt), Reverse: true, Limit: 1,
 	})
-	if err != nil {
-		return end, false, err
+	if err != nil || len(page.Records) == 0 {
+		return end, err
 	}
-	if len(page.Records) > 0 {
-		if end, err = record.DecodeChunk(page.Records[0]); err != nil || end.Old == nil {
-			return end, false, err
-		}
-	}
-	k := record.LogEndKey(id, attempt)
-	if err := c.Load(ctx, k); err != nil {
-		return end, false, err
-	}
-	old, ok := oldEnd(c.Read, k)
-	if ok {
-		end.Next, end.Bytes, end.Full = old.Next, old.Bytes, old.Full
-	}
-	return end, ok || c.Version(k) == store.Absent, nil
-}
-
-// oldEnd is the end of a log as an older version kept it.
-func oldEnd(r ledger.Read, k store.Key) (record.LogEnd, bool) {
-	end, ok, err := ledger.Get[record.LogEnd](r, k)
-	return end, ok && err == nil
+	return record.DecodeChunk(page.Records[0])
 }
 
 // extend decides what comes after the end of a log: the next chunk, without its end, and the lines for it; no lines

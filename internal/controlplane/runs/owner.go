@@ -181,7 +181,7 @@ func (o *owners) shown(ctx context.Context, w *record.Workflow, by *record.Owner
 		return "", err
 	}
 	above, err := catalog.Chain(ctx, o.c, o.org, o.holders[by.ID].W.Project)
-	if err != nil || !slices.Contains(above, cmp.Or(ws.W.Project, record.GlobalProject)) {
+	if err != nil || !slices.Contains(above, ws.W.Project) {
 		return "", err
 	}
 	return by.Name, nil

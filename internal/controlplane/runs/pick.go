@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -38,7 +37,7 @@ type look struct {
 	repaired repairs
 
 	first   []head         // what can be claimed, best rank first
-	stale   []catalog.Seen // what is to be repaired before
+	stale   []record.Entry // what is to be repaired before
 	more    bool           // it has not read all that there is
 	tired   bool           // it has seen more that is out of date than one claim repairs
 	verdict map[string]verdict
@@ -90,29 +89,11 @@ func (p *Calls) pick(ctx context.Context, c *ledger.Change, l *look) error {
 // judge says of entries whether the pool may claim them: only if the route of their workspace leads to their key and is
 // up to date, and the pool serves the workspace.
 func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []head) error {
-	var keys []store.Key
-	for _, h := range some {
-		if h.entry.WorkspaceID == "" {
-			keys = append(keys, record.WorkflowKey(h.entry.ID)) // an older version has written the entry
-		}
-	}
-	if err := c.Load(ctx, keys...); err != nil {
-		return err
-	}
 	lanes := make([]store.Key, len(some))
 	for i, h := range some {
-		if h.entry.WorkspaceID == "" {
-			w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(h.entry.ID))
-			if err != nil || w.WorkspaceID == "" {
-				l.verdict[h.entry.ID] = broken
-				p.skipped(fmt.Errorf("claimable workflow %s is of no workspace: %w", h.entry.ID, errors.Join(err)))
-				continue
-			}
-			some[i].entry.WorkspaceID = w.WorkspaceID
-		}
-		lanes[i] = record.QueueKey(some[i].entry.WorkspaceID)
+		lanes[i] = record.QueueKey(h.entry.WorkspaceID)
 	}
-	if err := c.Load(ctx, slices.DeleteFunc(slices.Clone(lanes), func(k store.Key) bool { return k.Part == "" })...); err != nil {
+	if err := c.Load(ctx, lanes...); err != nil {
 		return err
 	}
 	for i, h := range some {
@@ -129,7 +110,7 @@ func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []hea
 		switch {
 		case !fresh && l.repaired.left(h.entry.ID, len(l.stale)):
 			l.verdict[h.entry.ID] = stale
-			l.stale = append(l.stale, catalog.Seen{ID: h.entry.ID, Workspace: h.entry.Workspace, WorkspaceID: h.entry.WorkspaceID, Key: h.key})
+			l.stale = append(l.stale, h.entry)
 		case !fresh:
 			l.verdict[h.entry.ID], l.tired = refused, true
 		case !l.pool.Serves(q.Route.Scope), !l.has(h.entry.Pin):
@@ -175,15 +156,6 @@ func (l *look) keys() []string {
 	return out
 }
 
-// place is the name of a key and a type in the cursor. For the pool's own key it is the type alone, as older versions
-// write it.
-func (l *look) place(key string, t workflow.Type) workflow.Type {
-	if key == record.PoolRoute(l.pool.ID) {
-		return t
-	}
-	return workflow.Type(key + "/" + string(t))
-}
-
 // heads merges the first entries of the keys that a pool covers, best rank first, without those that it may not claim.
 // bulk means that it judges all that it reads, because those that it read first were refused.
 func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *look, bulk bool) error {
@@ -192,20 +164,16 @@ func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *look, bulk bool)
 	if err != nil {
 		p.skipped(err) // the claims start from the beginning again
 	}
-	type covered struct {
-		key   string
-		place workflow.Type
-	}
-	var of []covered
 	var scans []store.Scan
+	var under []string // the key of each
 	for _, key := range l.keys() {
 		for _, t := range workflow.Types() {
 			if len(l.types) > 0 && !slices.Contains(l.types, t) || !l.pool.Takes(t) {
 				continue
 			}
-			at := l.place(key, t)
-			of = append(of, covered{key, at})
-			scans = append(scans, store.Scan{Part: record.ClaimPart(key, t), From: cursor.Types[at], Limit: min(claimPage, max(l.n, 10))})
+			part := record.ClaimPart(key, t)
+			under = append(under, key)
+			scans = append(scans, store.Scan{Part: part, From: cursor.After[part], Limit: min(claimPage, max(l.n, 10))})
 		}
 	}
 	pages, err := c.Ranges(ctx, scans...)
@@ -213,23 +181,23 @@ func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *look, bulk bool)
 		return err
 	}
 	var all []head
-	resume := maps.Clone(cursor.Types)
-	for i, o := range of {
-		some, last, err := p.headsOf(ctx, c, l, o.key, scans[i], pages[i], bulk)
+	resume := maps.Clone(cursor.After)
+	for i, scan := range scans {
+		some, last, err := p.headsOf(ctx, c, l, under[i], scan, pages[i], bulk)
 		if err != nil {
 			return err
 		}
 		all = append(all, some...)
-		if delete(resume, o.place); last != "" {
+		if delete(resume, scan.Part); last != "" {
 			if resume == nil {
-				resume = map[workflow.Type]string{}
+				resume = map[string]string{}
 			}
-			resume[o.place] = last
+			resume[scan.Part] = last
 		}
 	}
 	c.Forget(k) // from an earlier try
-	if !maps.Equal(resume, cursor.Types) {
-		c.Put(k, record.Cursor{Types: resume})
+	if !maps.Equal(resume, cursor.After) {
+		c.Put(k, record.Cursor{After: resume})
 	}
 	slices.SortFunc(all, func(a, b head) int { return cmp.Compare(a.rank, b.rank) })
 	l.first, l.more = all[:min(l.n, len(all))], len(resume) > 0 || l.tired
@@ -290,9 +258,5 @@ func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, l *look, key stri
 
 // firstKeys are the records that the claim of an entry's workflow begins with, and the queue of its workspace.
 func firstKeys(e record.Entry) []store.Key {
-	keys := []store.Key{record.WorkflowKey(e.ID), record.BeatKey(e.ID), record.SpecKey(e.ID)}
-	if e.WorkspaceID != "" {
-		keys = append(keys, record.QueueKey(e.WorkspaceID))
-	}
-	return keys
+	return []store.Key{record.WorkflowKey(e.ID), record.BeatKey(e.ID), record.SpecKey(e.ID), record.QueueKey(e.WorkspaceID)}
 }

@@ -58,7 +58,7 @@ func (p *Calls) LogEnd(ctx context.Context, who identity.Principal, id string, a
 	if err != nil {
 		return 0, 0, err
 	}
-	end, _, err := endOfLog(ctx, p.ledger.View(), id, attempt)
+	end, err := endOfLog(ctx, p.ledger.View(), id, attempt)
 	return attempt, end.Next, err
 }
 
@@ -79,7 +79,7 @@ func (p *Calls) logs(ctx context.Context, who identity.Principal, id string, att
 		return api.LogPage{}, err
 	}
 	out := api.LogPage{Attempt: attempt, Lines: []api.LogLine{}, Next: offset}
-	r, err := p.ledger.Read(ctx, record.LogEndKey(id, attempt), record.ResultKey(id, attempt), record.ReaderKey(id))
+	r, err := p.ledger.Read(ctx, record.ResultKey(id, attempt), record.ReaderKey(id))
 	if err != nil {
 		return out, err
 	}
@@ -92,9 +92,6 @@ func (p *Calls) logs(ctx context.Context, who identity.Principal, id string, att
 	}
 	if end.Next == 0 && p.logWas(&w, r, attempt) {
 		return out, logExpired(id)
-	}
-	if old, ok := oldEnd(r, record.LogEndKey(id, attempt)); ok {
-		end.Next, end.Full = max(end.Next, old.Next), old.Full
 	}
 	out.Done = whole && logClosed(&w, r, attempt, end, p.ledger.Now())
 	if waits && !out.Done {
@@ -230,8 +227,6 @@ func (p *Calls) unpackAll(ctx context.Context, records []store.Record, from int6
 func (p *Calls) linesOf(ctx context.Context, c record.Chunk) (lines []api.LogLine, err error) {
 	packed := c.Lines
 	switch {
-	case c.Old != nil:
-		return c.Old, nil
 	case c.Blob != "" && p.cfg.Blobs == nil:
 		return nil, fmt.Errorf("the lines from %d on lie in the blob %s, and this control plane was given no place of blobs", c.First, c.Blob)
 	case c.Blob != "":

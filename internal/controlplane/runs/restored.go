@@ -17,7 +17,7 @@ import (
 // started twice. It adds what it did to out.
 func (p *Calls) EndRestored(ctx context.Context, org, by string, out *api.Restored) error {
 	// All that waits or is claimed has a timer on the wall clock.
-	for _, part := range append(record.TimerParts(org), record.OldTimerPart(org)) {
+	for _, part := range record.TimerParts(org) {
 		n, err := p.notStartedOf(ctx, org, store.Scan{Part: part, To: record.ServiceTimers, Limit: 100}, by)
 		if out.Workflows += n; err != nil {
 			return err

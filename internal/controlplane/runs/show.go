@@ -338,10 +338,7 @@ func (p *Calls) source(ctx context.Context, org string, f Filter) (out source, e
 		}
 		return out, err
 	}
-	if out.active, err = p.sparse(ctx, org, f.State); err != nil {
-		return out, err
-	}
-	if out.active {
+	if out.active = isActive(f.State); out.active {
 		out.index, out.part = store.Index1, record.ActiveIndex(org)
 	}
 	if f.Pool == "" {
@@ -350,9 +347,8 @@ func (p *Calls) source(ctx context.Context, org string, f Filter) (out source, e
 	if out.pool, err = catalog.PoolID(ctx, p.ledger.View(), org, f.Pool); err != nil {
 		return out, err
 	}
-	if isActive(f.State) {
-		// The list of the pool's active workflows is whole, also of those that an older version claimed.
-		out.active, out.index, out.part = true, "", record.ActivePart(out.pool)
+	if out.active {
+		out.index, out.part = "", record.ActivePart(out.pool)
 		out.query = func(ctx context.Context, _ store.Index, s store.Scan) (store.Page, error) {
 			s.To = ""
 			return p.ledger.Range(ctx, s)
@@ -369,16 +365,6 @@ func isActive(state string) bool {
 // claimedLast says whether a pool has claimed a workflow last. One that is pending may be claimed by another.
 func claimedLast(w *record.Workflow, poolID string) bool {
 	return w.PoolID == poolID && w.Attempt > 0 && w.State != workflow.Pending
-}
-
-// sparse says whether the index of active workflows has all workflows in a state. It is not used while a version before
-// it may have claimed some of them.
-func (p *Calls) sparse(ctx context.Context, org, state string) (bool, error) {
-	if !isActive(state) {
-		return false, nil
-	}
-	listed, _, err := ledger.Load[record.Listed](ctx, p.ledger.View(), record.ListedKey(org))
-	return listed.Whole, err
 }
 
 // awaiting leaves out the entries of plans that are stale, or have expired: a store may keep them for a while.

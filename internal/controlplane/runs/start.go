@@ -95,9 +95,8 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Sta
 func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Start) (w *record.Workflow, spec *api.Spec, out api.Control, err error) {
 	var ended error
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		chunked := record.LogEndKey(run.Workflow, run.Attempt)
 		var s rules.Standing
-		w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow), chunked, record.SpecKey(run.Workflow))
+		w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow), record.SpecKey(run.Workflow))
 		if err != nil {
 			return err
 		}
@@ -131,7 +130,6 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
 		case workflow.Running:
 			c.Put(record.BeatKey(w.ID), rules.Sign(now, ""))
-			c.Put(chunked, record.ChunkedLog)
 			if len(held) > 0 {
 				c.Create(record.HeldToKey(w.ID, run.Attempt), record.HeldTo{Policies: held})
 			}

@@ -202,7 +202,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	k := record.WorkspaceKey(who.Organization, ws.W.Name)
 	lane := record.QueueKey(ws.ID)
-	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, ""), record.ApprovalKey(who.Organization, cmp.Or(ws.W.Project, record.GlobalProject))}
+	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, ""), record.ApprovalKey(who.Organization, ws.W.Project)}
 	if workflow.Policed(in.Type, in.Operation) {
 		next = append(next, record.PoliciesKey(who.Organization))
 	}
@@ -245,8 +245,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	c.Check(k) // the workspace must not change or be deleted during this decision
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
-		Type: in.Type, Op: in.Operation, Size: ws.W.Size, StateKind: ws.W.State.Kind,
-		Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
 	spec := specOf(w, ws, in)

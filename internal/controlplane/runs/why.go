@@ -178,7 +178,7 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 }
 
 // routeOf is the route of a pending run: that of its queue, also if it is out of date, because the next claim goes by the
-// settings of now. One that an older version has written leads to the run's pool.
+// settings of now. That of a workspace that was deleted leads to the run's pool.
 func (p *Calls) routeOf(ctx context.Context, c *ledger.Change, w *record.Workflow, q record.Queue) (record.Route, error) {
 	routes, _, err := ledger.Load[record.Routes](ctx, c, record.RoutesKey(w.Org))
 	if err != nil || q.Route.Fresh(routes) {

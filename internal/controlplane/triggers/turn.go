@@ -277,7 +277,7 @@ func (t *turn) whole(ctx context.Context, s schedule, c cycle) error {
 			has[ws.ID] = true
 		}
 	}
-	return t.forget(ctx, s.ID, func(r store.Record) bool { return !has[r.Key.Sort] })
+	return unlessLost(t.forget(ctx, s.ID, func(r store.Record) bool { return !has[r.Key.Sort] }))
 }
 
 // sweep deletes what a deleted schedule has left, and then the note of that.
@@ -286,10 +286,10 @@ func (t *turn) sweep(ctx context.Context, gone store.Record) error {
 	if err == nil {
 		err = t.forget(ctx, name.ID, func(store.Record) bool { return true })
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = t.ledger.Commit(ctx, []store.Op{store.Delete(gone.Key, gone.Version)})
 	}
-	return unlessLost(t.ledger.Commit(ctx, []store.Op{store.Delete(gone.Key, gone.Version)}))
+	return unlessLost(err)
 }
 
 // forget deletes records of what a schedule has done.
@@ -304,7 +304,7 @@ func (t *turn) forget(ctx context.Context, id string, which func(store.Record) b
 		}
 	}
 	for some := range slices.Chunk(ops, perSweep) {
-		if err := unlessLost(t.ledger.Commit(ctx, some)); err != nil {
+		if err := t.ledger.Commit(ctx, some); err != nil {
 			return err
 		}
 	}
@@ -313,7 +313,7 @@ func (t *turn) forget(ctx context.Context, id string, which func(store.Record) b
 
 // unlessLost drops the error of a race that was lost: who won it has done the same, or the next turn looks again.
 func unlessLost(err error) error {
-	if errors.Is(err, store.ErrConflict) {
+	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) {
 		return nil
 	}
 	return err
