@@ -420,7 +420,7 @@ func TestRetention_TableIsFlatAtAConstantRate(t *testing.T) {
 	}
 }
 
-// ofOldRuns fills the store with the records of old runs, as an older version wrote them, some 10 of each.
+// ofOldRuns fills the store with the records of old runs that it did not delete by itself, some 10 of each.
 func (w *world) ofOldRuns(records int) {
 	w.t.Helper()
 	for n := 0; n < records; {
@@ -432,7 +432,7 @@ func (w *world) ofOldRuns(records int) {
 				State: workflow.Succeeded, Submitted: at, Since: at, Ended: at, Attempt: 1, Seq: 6,
 			}
 			ops = append(ops, store.Put(record.EncodeWorkflow(wf), store.Absent), store.Put(record.Encode(record.SpecKey(wf.ID), api.Spec{}), store.Absent),
-				store.Put(record.Encode(record.AttemptKey(wf.ID, 1), record.Attempt{}), store.Absent), store.Put(record.Encode(record.LogKey(wf.ID, 1, 0), []api.LogLine{{Text: fmt.Sprint(n)}}), store.Absent))
+				store.Put(record.Encode(record.AttemptKey(wf.ID, 1), record.Attempt{}), store.Absent), store.Append(record.Chunk{Next: 1, Lines: record.PackLines([]api.LogLine{{Text: fmt.Sprint(n)}})}.Encode(wf.ID, 1)))
 			for i := range 6 {
 				ops = append(ops, store.Put(record.Encode(record.EventKey(wf.ID, int64(i+1)), api.Event{Text: "something happened"}), store.Absent))
 			}
