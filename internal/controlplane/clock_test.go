@@ -371,7 +371,7 @@ func TestClock_ItsStampsAreShort(t *testing.T) {
 	w := record.Workflow{
 		ID: "wf_1kjsg9h20wk7354ytqzb", Org: "default", Workspace: "network-production", WorkspaceID: "ws_1kjsg9h20bah27ze5rjb",
 		PoolID: "pool_1kjpwd6m0jc4hss4gxrr", Type: workflow.Deployment, Op: workflow.Update, Size: "small", By: "admin",
-		MaxRuntime: time.Hour, State: workflow.Running, Submitted: at, Since: at, Claimed: at, Started: at, Deadline: at, HandedOver: at,
+		MaxRuntime: time.Hour, State: workflow.Running, Submitted: at, Since: at, Claimed: at, Started: at, HandedOver: at,
 		Attempt: 1, Starts: 1, Instance: "dayfly-pool-default", Tasks: []record.Task{{Ref: task}}, Active: true, SlotHeld: true, Seq: 12,
 		Holder:  record.Holder{Attempt: 1, Task: task, Boot: strings.Repeat("a", 32)},
 		Service: record.Service{Deadline: at.UnixMilli(), HandedOver: at.UnixMilli()},

@@ -31,7 +31,7 @@ type record struct {
 		Boot    string `json:"boot"`
 	} `json:"holder"`
 	Started  time.Time          `json:"started"`
-	Deadline time.Time          `json:"deadline"`
+	Max      time.Duration      `json:"max"`
 	CancelAt time.Time          `json:"cancel"`
 	Active   bool               `json:"active"`
 	SlotHeld bool               `json:"slot_held"`
@@ -127,7 +127,7 @@ func (t *truth) look(k store.Key, call string) (claimed *record) {
 		t.active[r.PoolID]++
 	}
 	if old.State != workflow.Running && r.State == workflow.Running {
-		t.ends[r.ID] = r.Deadline.Add(workflow.DeadlineGrace - t.w.cp.step)
+		t.ends[r.ID] = r.Started.Add(r.Max + workflow.DeadlineGrace - t.w.cp.step)
 	}
 	if old.State == workflow.Claimed && r.State == workflow.Running && r.changesState() {
 		t.w.permitted(r)

@@ -19,7 +19,7 @@ import (
 // dialect says which claims of a host's tokens hold what. The names are those of GitHub's "OpenID Connect reference" and
 // of GitLab's "OpenID Connect (OIDC) authentication using ID tokens".
 type dialect struct {
-	repository, repositoryID, actor, actorID, event string
+	repository, actorID, event string
 	// events are those that no pull request and no comment can cause, and that run what is at their ref. What is not
 	// listed may be caused so: workflow_run and repository_dispatch follow others; a parent's or another project's pipeline
 	// may be of a merge request.
@@ -30,11 +30,11 @@ type dialect struct {
 
 var dialects = map[string]dialect{
 	api.PipelinesGitHub: {
-		repository: "repository", repositoryID: "repository_id", actor: "actor", actorID: "actor_id", event: "event_name",
+		repository: "repository", actorID: "actor_id", event: "event_name",
 		events: []string{"push", "workflow_dispatch", "schedule", "release"},
 	},
 	api.PipelinesGitLab: {
-		repository: "project_path", repositoryID: "project_id", actor: "user_login", actorID: "user_id", event: "pipeline_source",
+		repository: "project_path", actorID: "user_id", event: "pipeline_source",
 		events: []string{"push", "web", "schedule", "api", "trigger"}, guarded: "environment_protected",
 	},
 }
@@ -59,8 +59,7 @@ func pipelineOf(of api.Pipelines, rule api.TrustRule, claims oidc.Claims) record
 		return ""
 	}
 	out := record.Pipeline{
-		Host: of.Host, Repository: claim(d.repository), RepositoryID: claim(d.repositoryID), Ref: claim("ref"),
-		ActorID: claim(d.actorID), Actor: claim(d.actor),
+		Host: of.Host, Repository: claim(d.repository), Ref: claim("ref"), ActorID: claim(d.actorID),
 	}
 	if sha := claim("sha"); len(sha) == 40 && pullrequest.IsCommit(sha) {
 		out.Commit = sha

@@ -45,22 +45,22 @@ func TestPipelineOf_ReadsWhatEachHostSays(t *testing.T) {
 		want   record.Pipeline
 	}{
 		"a push at GitHub": {hub, github(nil), record.Pipeline{
-			Protected: true, Host: "github.com", Repository: "Acme/Infra", RepositoryID: "74", Commit: sha, Ref: "refs/heads/main", ActorID: "1001", Actor: "ada",
+			Protected: true, Host: "github.com", Repository: "Acme/Infra", Commit: sha, Ref: "refs/heads/main", ActorID: "1001",
 		}},
 		"a pull request at GitHub": {hub, github(oidc.Claims{"event_name": "pull_request", "ref": "refs/pull/17/merge", "ref_protected": "false"}), record.Pipeline{
-			Host: "github.com", Repository: "Acme/Infra", RepositoryID: "74", Commit: sha, Ref: "refs/pull/17/merge", Number: 17, ActorID: "1001", Actor: "ada",
+			Host: "github.com", Repository: "Acme/Infra", Commit: sha, Ref: "refs/pull/17/merge", Number: 17, ActorID: "1001",
 		}},
 		"a push at GitLab": {lab, gitlab(nil), record.Pipeline{
-			Protected: true, Host: "gitlab.example.com", Repository: "acme/net/infra", RepositoryID: "22", Commit: sha, Ref: "refs/heads/main", ActorID: "1001", Actor: "ada",
+			Protected: true, Host: "gitlab.example.com", Repository: "acme/net/infra", Commit: sha, Ref: "refs/heads/main", ActorID: "1001",
 		}},
 		"a merge request at GitLab": {lab, gitlab(oidc.Claims{"pipeline_source": "merge_request_event", "ref": "fix", "ref_path": "refs/merge-requests/9/head"}), record.Pipeline{
-			Host: "gitlab.example.com", Repository: "acme/net/infra", RepositoryID: "22", Commit: sha, Ref: "refs/merge-requests/9/head", Number: 9, ActorID: "1001", Actor: "ada",
+			Host: "gitlab.example.com", Repository: "acme/net/infra", Commit: sha, Ref: "refs/merge-requests/9/head", Number: 9, ActorID: "1001",
 		}},
 		"a branch that is named like a merge request": {lab, gitlab(oidc.Claims{"pipeline_source": "merge_request_event", "ref": "refs/merge-requests/9/head", "ref_path": "refs/heads/refs/merge-requests/9/head"}), record.Pipeline{
-			Host: "gitlab.example.com", Repository: "acme/net/infra", RepositoryID: "22", Commit: sha, Ref: "refs/heads/refs/merge-requests/9/head", ActorID: "1001", Actor: "ada",
+			Host: "gitlab.example.com", Repository: "acme/net/infra", Commit: sha, Ref: "refs/heads/refs/merge-requests/9/head", ActorID: "1001",
 		}},
 		"claims that are missing, long or twice": {lab, gitlab(oidc.Claims{"user_id": "1002", "sha": "main", "project_path": []any{"a/b", "c/d"}, "ref_path": nil, "user_login": strings.Repeat("a", 256)}), record.Pipeline{
-			Protected: true, Host: "gitlab.example.com", RepositoryID: "22", Ref: "main", ActorID: "1002",
+			Protected: true, Host: "gitlab.example.com", Ref: "main", ActorID: "1002",
 		}},
 	} {
 		if d := cmp.Diff(c.want, identity.PipelineOf(c.of, api.TrustRule{}, c.claims)); d != "" {
@@ -147,7 +147,7 @@ func FuzzPipelineOf(f *testing.F) {
 		if got.Number < 0 || got.Number > 999_999_999 || got.Number != 0 && got.Protected {
 			t.Errorf("got %+v", got)
 		}
-		for _, s := range []string{got.Repository, got.RepositoryID, got.Ref, got.Actor, got.ActorID, got.Commit} {
+		for _, s := range []string{got.Repository, got.Ref, got.ActorID, got.Commit} {
 			if len(s) > 255 {
 				t.Errorf("%d bytes are kept", len(s))
 			}

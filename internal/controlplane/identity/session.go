@@ -36,7 +36,7 @@ func (p *Calls) SignIn(ctx context.Context, token string) (string, error) {
 	}
 	value, hash := newToken(sessionPrefix)
 	err = p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
-		s := record.Session{ID: record.NewID("ses_", c.Now), Org: who.Organization, Name: who.Name, ByID: who.ID, Token: record.Hash(token), Created: c.Now, Seen: c.Now, Expires: c.Now.Add(mostSession)}
+		s := record.Session{ID: record.NewID("ses_", c.Now), Org: who.Organization, Name: who.Name, ByID: who.ID, Token: record.Hash(token), Seen: c.Now, Expires: c.Now.Add(mostSession)}
 		if !who.Expires.IsZero() && who.Expires.Before(s.Expires) {
 			s.Expires = who.Expires
 		}

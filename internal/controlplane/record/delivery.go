@@ -55,23 +55,22 @@ func StuckKey(org, poolID string) store.Key {
 // Delivery is something that the control plane wants done elsewhere. The side of its pool claims it for a time, does it
 // and reports. Exactly one of the pointers says what it is.
 type Delivery struct {
-	ID       string    `json:"id"`
-	Org      string    `json:"org"`
-	Kind     string    `json:"kind"` // api.Deliver*
-	For      string    `json:"for"`  // name of what wants it
-	ForID    string    `json:"for_id"`
-	PoolID   string    `json:"pool_id,omitempty"`
-	Pool     string    `json:"pool"` // its name
-	State    string    `json:"state"`
-	Attempt  int       `json:"attempt,omitempty"`
-	Tries    int       `json:"tries,omitempty"` // attempts since Since
-	Detail   string    `json:"detail,omitempty"`
-	Created  time.Time `json:"created"`
-	Since    time.Time `json:"since"`          // when it was made, or replayed last: it is tried for a day from then on
-	Next     time.Time `json:"next,omitzero"`  // when it is due: for its next try, or because its lease lapses
-	Due      string    `json:"due,omitempty"`  // sort key of its entry among those of its pool
-	Ended    time.Time `json:"ended,omitzero"` // when it was done or given up
-	Instance string    `json:"instance,omitempty"`
+	ID      string    `json:"id"`
+	Org     string    `json:"org"`
+	Kind    string    `json:"kind"` // api.Deliver*
+	For     string    `json:"for"`  // name of what wants it
+	ForID   string    `json:"for_id"`
+	PoolID  string    `json:"pool_id,omitempty"`
+	Pool    string    `json:"pool"` // its name
+	State   string    `json:"state"`
+	Attempt int       `json:"attempt,omitempty"`
+	Tries   int       `json:"tries,omitempty"` // attempts since Since
+	Detail  string    `json:"detail,omitempty"`
+	Created time.Time `json:"created"`
+	Since   time.Time `json:"since"`          // when it was made, or replayed last: it is tried for a day from then on
+	Next    time.Time `json:"next,omitzero"`  // when it is due: for its next try, or because its lease lapses
+	Due     string    `json:"due,omitempty"`  // sort key of its entry among those of its pool
+	Ended   time.Time `json:"ended,omitzero"` // when it was done or given up
 
 	Notice *Notice       `json:"notice,omitempty"`
 	Pull   *PullDelivery `json:"pull,omitempty"`

@@ -65,10 +65,9 @@ type Given struct {
 
 // GivenInput is an input whose value lies in an artifact of another workspace.
 type GivenInput struct {
-	Input       api.WorkspaceInput `json:"input"`
-	WorkspaceID string             `json:"wsid"`
-	Workflow    string             `json:"wf"`
-	Attempt     int                `json:"attempt"`
-	Left        Left               `json:"left"`
-	Expires     time.Time          `json:"expires"`
+	Input    api.WorkspaceInput `json:"input"`
+	Workflow string             `json:"wf"`
+	Attempt  int                `json:"attempt"`
+	Left     Left               `json:"left"`
+	Expires  time.Time          `json:"expires"`
 }

@@ -72,15 +72,13 @@ type Source struct {
 
 // Pipeline is what a pipeline's token said of it when it was exchanged.
 type Pipeline struct {
-	Protected    bool   `json:"protected,omitempty"`
-	Host         string `json:"host"`
-	Repository   string `json:"repo"` // its path at the host, as the host writes it
-	RepositoryID string `json:"repo_id,omitempty"`
-	Commit       string `json:"commit,omitempty"`
-	Ref          string `json:"ref,omitempty"`
-	Number       int    `json:"number,omitempty"` // of the pull request
-	ActorID      string `json:"actor_id,omitempty"`
-	Actor        string `json:"actor,omitempty"`
+	Protected  bool   `json:"protected,omitempty"`
+	Host       string `json:"host"`
+	Repository string `json:"repo"` // its path at the host, as the host writes it
+	Commit     string `json:"commit,omitempty"`
+	Ref        string `json:"ref,omitempty"`
+	Number     int    `json:"number,omitempty"` // of the pull request
+	ActorID    string `json:"actor_id,omitempty"`
 }
 
 // Submitter is who caused the pipeline: HOST/ID, because the id of an account never changes and is never given to
@@ -116,8 +114,7 @@ type Session struct {
 	Name    string    `json:"name"`  // of who signed in, for the audit trail
 	ByID    string    `json:"by_id"` // whose id it is
 	Token   string    `json:"token"` // hash of the token that it came from and ends with
-	Created time.Time `json:"created"`
-	Seen    time.Time `json:"seen"` // when somebody last did something in it; some minutes late
+	Seen    time.Time `json:"seen"`  // when somebody last did something in it; some minutes late
 	Expires time.Time `json:"expires"`
 }
 

@@ -28,7 +28,6 @@ const PullKept = 60 * 24 * time.Hour
 
 // Pull is a pull request of a git host, and what was done about it.
 type Pull struct {
-	Host       string        `json:"host"` // its name
 	HostID     string        `json:"host_id"`
 	Repository string        `json:"repo"`
 	Number     int           `json:"number"`

@@ -67,7 +67,6 @@ type Workflow struct {
 	Held     Held      `json:"held,omitzero"`
 
 	Holder     Holder    `json:"holder,omitzero"` // the boot whose start was granted
-	Deadline   time.Time `json:"deadline,omitzero"`
 	CancelAt   time.Time `json:"cancel,omitzero"`
 	HandedOver time.Time `json:"handed,omitzero"`
 	Service    Service   `json:"svc,omitzero"`

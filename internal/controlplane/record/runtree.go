@@ -32,10 +32,9 @@ type RunTree struct {
 
 // TreeCancel is that somebody cancelled a tree.
 type TreeCancel struct {
-	By     string    `json:"by"`
-	ByID   string    `json:"by_id"`
-	At     time.Time `json:"at"`
-	Reason string    `json:"reason,omitempty"`
+	By     string `json:"by"`
+	ByID   string `json:"by_id"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // TreeNode is one workspace of a tree.

@@ -80,7 +80,7 @@ func TestLag_IsTheMinutesWithoutACall(t *testing.T) {
 // Only what was excused since the last sign of life counts.
 func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 	w := deployment(workflow.Running)
-	w.Service.Deadline = w.Deadline.UnixMilli()
+	w.Service.Deadline = now.Add(time.Hour).UnixMilli()
 	beat := rules.Sign(rules.Time{Now: now, Service: now, Lag: time.Hour}, "apply")
 	after := func(d, lag time.Duration) rules.Overdue {
 		return rules.Due(w, beat, rules.Time{Now: now.Add(d), Service: now.Add(d), Lag: lag})

@@ -69,7 +69,7 @@ func Feed(inputs []api.WorkspaceInput, from map[string]Source, own map[string]an
 		}
 		p := src.Produced
 		out.Sensitive = append(out.Sensitive, record.GivenInput{
-			Input: in, WorkspaceID: src.ID, Workflow: p.Workflow, Attempt: p.Attempt, Left: *p.Sensitive, Expires: src.Expires,
+			Input: in, Workflow: p.Workflow, Attempt: p.Attempt, Left: *p.Sensitive, Expires: src.Expires,
 		})
 		parts = append(parts, part{Variable: name, Workspace: src.ID, Output: in.Output, Revision: p.Revision})
 	}

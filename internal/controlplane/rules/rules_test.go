@@ -35,7 +35,7 @@ func deployment(state workflow.State) *record.Workflow {
 		return w
 	}
 	w.Lease = time.Time{}
-	w.Starts, w.Started, w.Deadline = 1, now.Add(-time.Minute), now.Add(time.Hour)
+	w.Starts, w.Started = 1, now.Add(-time.Minute)
 	w.Holder = record.Holder{Attempt: 2, Task: "t2", Boot: boot("a")}
 	if state.Terminal() {
 		w.Ended = now.Add(-time.Second)
@@ -228,7 +228,7 @@ func TestDue_AtItsTime(t *testing.T) {
 	beat := record.Beat{At: now.Add(-time.Minute), Service: service(now.Add(-time.Minute))}
 	run := func(state workflow.State, deadline, handed time.Time) *record.Workflow {
 		w := deployment(state)
-		w.Deadline, w.MaxRuntime, w.HandedOver = deadline, deadline.Sub(w.Started), handed
+		w.MaxRuntime, w.HandedOver = deadline.Sub(w.Started), handed
 		w.Service.Deadline = service(deadline).UnixMilli()
 		if !handed.IsZero() {
 			w.Service.HandedOver = service(handed).UnixMilli()

@@ -125,7 +125,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, permit P
 	}
 	// From here on the holder is fixed: every later call must name this task and this boot.
 	w.Starts++
-	w.Started, w.Deadline, w.Service.Deadline = t.Now, t.Now.Add(w.MaxRuntime), t.Service.Add(w.MaxRuntime).UnixMilli()
+	w.Started, w.Service.Deadline = t.Now, t.Service.Add(w.MaxRuntime).UnixMilli()
 	w.Holder = record.Holder{Attempt: run.Attempt, Task: run.Task, Boot: run.Boot}
 	w.Lease, w.Held = time.Time{}, record.Held{}
 	out.noteTask("started", "started; at most "+w.MaxRuntime.String(), run.Task)

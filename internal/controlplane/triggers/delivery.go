@@ -152,7 +152,7 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 			next = earlier(next, d.Next)
 			break
 		}
-		one, err := p.claimOne(ctx, c, &d, in.Instance)
+		one, err := p.claimOne(ctx, c, &d)
 		if err != nil {
 			return false, err
 		}
@@ -177,7 +177,7 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // claimOne adds the claim of a delivery that is due; nil where it is given up instead.
-func (p *Calls) claimOne(ctx context.Context, c *ledger.Change, d *record.Delivery, instance string) (*api.DeliveryTask, error) {
+func (p *Calls) claimOne(ctx context.Context, c *ledger.Change, d *record.Delivery) (*api.DeliveryTask, error) {
 	if d.Stands(c.Now) == api.DeliveryFailed {
 		return nil, p.fail(ctx, c, d, tooLate(*d))
 	}
@@ -188,7 +188,7 @@ func (p *Calls) claimOne(ctx context.Context, c *ledger.Change, d *record.Delive
 	if why != "" {
 		return nil, p.fail(ctx, c, d, why)
 	}
-	d.Attempt, d.Tries, d.State, d.Next, d.Instance = d.Attempt+1, d.Tries+1, api.DeliveryClaimed, c.Now.Add(deliveryLease), instance
+	d.Attempt, d.Tries, d.State, d.Next = d.Attempt+1, d.Tries+1, api.DeliveryClaimed, c.Now.Add(deliveryLease)
 	write(c, d)
 	out.ID, out.Attempt, out.LeaseSeconds = d.ID, d.Attempt, deliveryLease.Seconds()
 	return &out, nil

@@ -166,7 +166,7 @@ func (p *Calls) CancelTree(ctx context.Context, who identity.Principal, id strin
 		if err := mayRun(ctx, c, who, append(t.In(api.TreeWaiting), t.In(api.TreeRunning)...)); err != nil {
 			return err
 		}
-		t.Cancelled = &record.TreeCancel{By: who.Name, ByID: who.ID, At: c.Now, Reason: in.Reason}
+		t.Cancelled = &record.TreeCancel{By: who.Name, ByID: who.ID, Reason: in.Reason}
 		c.Put(record.RunTreeKey(org, id), t)
 		identity.Audit(c, who, action, id, "done", t.Workspace+rules.Because(in.Reason))
 		return nil

@@ -61,7 +61,7 @@ func (p *Calls) Webhook(ctx context.Context, org, name string, header http.Heade
 			return err
 		}
 		if !ok {
-			pull = record.Pull{Host: host.V.Name, HostID: host.ID, Repository: about.Repository, Number: about.Number}
+			pull = record.Pull{HostID: host.ID, Repository: about.Repository, Number: about.Number}
 		}
 		c.PutUntil(hook, record.Name{}, c.Now.Add(record.HookKept))
 		c.PutUntil(k, pull, c.Now.Add(record.PullKept))
