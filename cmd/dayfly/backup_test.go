@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -467,10 +468,21 @@ func TestRestore_RefusesABackupThatWasChanged(t *testing.T) {
 			}
 		})
 	}
-	for _, path := range []string{backup, db, filepath.Join(backup, "manifest.json")} {
+	list := filepath.Join(backup, "manifest.json")
+	for _, path := range []string{backup, db, list} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %v (%v), want none for others", path, info.Mode(), err)
 		}
+	}
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(list, bytes.Replace(text, []byte(`"schema": 2`), []byte(`"schema": 1`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run("server", "restore", backup, "--data", data, "--replace"); got.code != exitRefused || !strings.Contains(got.stderr, "restore it with that program") {
+		t.Errorf("of an older version: got %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http/httptest"
 	"os"
@@ -464,6 +465,27 @@ func TestCommand_SecretsAreKept(t *testing.T) {
 	}
 	w.ok("secret", "delete", "db", "--data", data, "--yes")
 	has(t, "list after the deletion", w.ok("secret", "list", "--data", data), "no secrets")
+}
+
+func TestCommand_ADataDirectoryOfAnOlderVersionIsRefused(t *testing.T) {
+	w := newWorld(t)
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "ticket-keys.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"server", "backup", filepath.Join(t.TempDir(), "to")}, {"secret", "set", "db"}, {"secret", "list"}, {"secret", "delete", "db", "--yes"}} {
+		got := w.in(t.Context(), "value\n", append(args, "--data", data)...)
+		if got.code != exitRefused || !strings.Contains(got.stderr, data+" is of an older version") {
+			t.Errorf("%s: got %+v", args, got)
+		}
+	}
+	push := describePush([]byte("{}"))
+	if err := (&statePush{Data: data}).place(nil, api.PushedKey("default", "ws_1", push.SHA256), push, []byte("{}")); !errors.Is(err, workflow.ErrUnsupported) {
+		t.Errorf("state push: got %v", err)
+	}
+	if entries, err := os.ReadDir(data); err != nil || len(entries) != 1 {
+		t.Errorf("in the directory: %v, %v; want the keys alone", entries, err)
+	}
 }
 
 func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -27,22 +28,23 @@ func (s secretStore) open(a *app) (files *local.Files, data string, err error) {
 	if data, err = s.data(a); err != nil {
 		return nil, "", err
 	}
-	return local.New(embedded.SecretsPath(data)), data, nil
+	return local.New(filepath.Join(data, embedded.SecretsDir)), data, nil
 }
 
-// data returns the data directory.
-func (s secretStore) data(a *app) (string, error) {
-	if s.Data != "" {
-		return s.Data, nil
+// data returns the data directory, which is one that this version reads.
+func (s secretStore) data(a *app) (data string, err error) {
+	data = s.Data
+	if data == "" {
+		if target, err := credentials.Find(a.getenv); err == nil {
+			data = target.Data
+		}
 	}
-	if target, err := credentials.Find(a.getenv); err == nil && target.Data != "" {
-		return target.Data, nil
+	if data == "" {
+		if data, err = embedded.DefaultData(a.getenv); err != nil {
+			return "", usage(err)
+		}
 	}
-	data, err := embedded.DefaultData(a.getenv)
-	if err != nil {
-		return "", usage(err)
-	}
-	return data, nil
+	return data, embedded.CheckData(data)
 }
 
 type secretSet struct {

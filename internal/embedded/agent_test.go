@@ -433,7 +433,7 @@ func (l lines) Write(b []byte) (int, error) {
 // A delivery may name what a run of this machine may name, and nothing else.
 func TestSecretsOf_AreThoseOfRuns(t *testing.T) {
 	data := t.TempDir()
-	if err := local.New(embedded.SecretsPath(data)).Set(t.Context(), "hook", redact.New("https://example.com/x")); err != nil {
+	if err := local.New(filepath.Join(data, embedded.SecretsDir)).Set(t.Context(), "hook", redact.New("https://example.com/x")); err != nil {
 		t.Fatal(err)
 	}
 	cfg := embedded.AgentConfig{Settings: config.Default(), LookupEnv: func(name string) (string, bool) { return "value of " + name, true }}

@@ -53,6 +53,9 @@ type SavedFile struct {
 // Backup copies the records and logs of a data directory into a new directory, also while a server uses them. version
 // is the program's.
 func Backup(ctx context.Context, data, to, version string) (m Manifest, err error) {
+	if err := CheckData(data); err != nil {
+		return m, err
+	}
 	db := filepath.Join(data, DatabaseFile)
 	if !there(db) {
 		return m, workflow.Refuse(workflow.ErrNotFound, "", "there are no records in %s: name the data directory of the server with --data", data)
@@ -71,8 +74,8 @@ func Backup(ctx context.Context, data, to, version string) (m Manifest, err erro
 		}
 		err = errors.Join(err, lock.Close())
 	}()
-	m = Manifest{Format: backupFormat, Program: "dayfly " + cmp.Or(version, "dev"), Made: time.Now().UTC()}
-	if m.Schema, err = sqlite.Copy(ctx, db, filepath.Join(partial, backupRecords)); err != nil {
+	m = Manifest{Format: backupFormat, Program: "dayfly " + cmp.Or(version, "dev"), Made: time.Now().UTC(), Schema: sqlite.Schema}
+	if err = sqlite.Copy(ctx, db, filepath.Join(partial, backupRecords)); err != nil {
 		return m, err
 	}
 	// Blobs never change. Those that were made since are not named by the records; those that are gone since were past
@@ -214,7 +217,7 @@ func OpenBackup(ctx context.Context, dir string) (m Manifest, err error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return m, notWhole(dir, "its "+manifestFile+" cannot be read")
 	}
-	if m.Format != backupFormat {
+	if m.Format != backupFormat || m.Schema != sqlite.Schema {
 		return m, workflow.Refuse(workflow.ErrUnsupported, "", "the backup %s was made by %s in a form that this program does not know: restore it with that program", dir, m.Program)
 	}
 	records := false

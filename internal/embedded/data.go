@@ -65,12 +65,14 @@ type dataDir struct {
 	lock *os.File
 }
 
-// openData makes the directory if it does not exist, checks it, locks it, and brings one of an earlier version up to
-// date.
+// openData makes the directory if it does not exist, checks it, locks it, and marks it.
 func openData(path string) (*dataDir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := CheckData(path); err != nil {
+		return nil, err
 	}
 	// Root's engines run as other users: they must reach their own directories, and may open nothing else.
 	mode := fs.FileMode(0o700)

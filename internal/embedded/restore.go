@@ -112,8 +112,7 @@ func prepare(ctx context.Context, cfg RestoreConfig, path, blobs string) (ended 
 	return ended, errors.Join(err, st.Close())
 }
 
-// removeAll removes what is no longer wanted, with what has a longer name: the log of records, and copies that a
-// migration made.
+// removeAll removes what is no longer wanted, with what has a longer name: the log of records.
 func removeAll(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	for _, e := range entries {

@@ -10,14 +10,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Migrations are the real ones.
-var Migrations = migrations
-
-// OpenWith is Open with other migrations.
-func OpenWith(ctx context.Context, path string, cfg Config, migrations []string) (*Store, error) {
-	return open(ctx, path, cfg, migrations)
-}
-
 // FailNextCommit lets the transaction that commits next on the writer's connection fail at its COMMIT.
 func (s *Store) FailNextCommit(ctx context.Context) error {
 	return s.writer.do(ctx, 0, func(_ context.Context, s *session) (answer, failure error) {

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -10,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
@@ -120,7 +121,7 @@ func TestOpen_AnyPathIsAFileName(t *testing.T) {
 // A fence that a power cut undoes would mean a second apply.
 func TestOpen_CommitsAreSynced(t *testing.T) {
 	s := open(t, dataFile(t), sqlite.Config{})
-	for name, want := range map[string]string{"synchronous": "2", "journal_mode": "wal", "fullfsync": "1"} {
+	for name, want := range map[string]string{"synchronous": "2", "journal_mode": "wal", "fullfsync": "1", "page_size": "2048"} {
 		if got, err := s.WriterPragma(t.Context(), name); err != nil || got != want {
 			t.Errorf("%s is %q (%v), want %q", name, got, err, want)
 		}
@@ -199,165 +200,154 @@ func TestOpen_RefusesWhatIsNotItsFile(t *testing.T) {
 	}
 }
 
-// A later schema that adds a table and a column, as one would.
-var later = append(slices.Clone(sqlite.Migrations),
-	"ALTER TABLE records ADD COLUMN colour TEXT; CREATE TABLE seen (n INTEGER) STRICT;",
-	"INSERT INTO seen (n) SELECT count(*) FROM records",
-)
-
-func TestOpen_RefusesANewerSchemaAndNamesTheProgramNeeded(t *testing.T) {
-	path := dataFile(t)
-	s, err := sqlite.OpenWith(t.Context(), path, sqlite.Config{Program: "dayfly v9.4.0"}, later)
-	if err != nil {
-		t.Fatal(err)
-	}
+// remade makes a data file and gives it another schema, by statements.
+func remade(t *testing.T, path, statements string) {
+	t.Helper()
+	s := open(t, path, sqlite.Config{Program: "dayfly v9.4.0"})
 	put(t, s, "one", "a", "precious")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = sqlite.Open(t.Context(), path, sqlite.Config{Program: "dayfly v1.0.0"})
-	if err == nil {
-		t.Fatal("a newer schema was opened")
-	}
-	for _, want := range []string{path, "schema version 3", "knows versions up to 1", "dayfly v9.4.0 or later"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("got %q, want it to say %q", err, want)
-		}
-	}
-	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the file was changed (%v)", err)
-	}
-}
-
-func TestOpen_MigratesAnOlderSchemaAfterACopy(t *testing.T) {
-	path := dataFile(t)
-	s := open(t, path, sqlite.Config{Program: "dayfly v1.0.0"})
-	put(t, s, "one", "a", "kept")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	s, err := sqlite.OpenWith(t.Context(), path, sqlite.Config{Program: "dayfly v2.0.0"}, later)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := values(t, s); !slices.Equal(got, []string{"kept"}) {
-		t.Errorf("after the migration the store holds %q", got)
-	}
-	put(t, s, "two", "b", "new")
-	put(t, s, "one", "a", "kept") // a repeat from before the migration
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := files(t, filepath.Dir(path)), []string{"dayfly.db", "dayfly.db.v1"}; !slices.Equal(got, want) {
-		t.Fatalf("the directory holds %q, want %q", got, want)
-	}
-	info, err := os.Stat(path + ".v1")
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the copy has mode %v (%v), want 600", info.Mode(), err)
-	}
-	// The copy is a data file of the old schema as it was; the older program goes on with it.
-	old := open(t, path+".v1", sqlite.Config{})
-	if got := values(t, old); !slices.Equal(got, []string{"kept"}) {
-		t.Errorf("the copy holds %q", got)
-	}
-	// Opened again, nothing is left to migrate.
-	s, err = sqlite.OpenWith(t.Context(), path, sqlite.Config{}, later)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got := files(t, filepath.Dir(path)); slices.Contains(got, "dayfly.db.v3") {
-		t.Errorf("a file of the newest schema was copied: %q", got)
-	}
-}
-
-// older makes a data file as a program made it that had larger pages and no table commit_ids.
-func older(t *testing.T, path string, n int) {
-	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.SetMaxOpenConns(1)
-	text := "PRAGMA journal_mode = WAL; BEGIN;" + sqlite.Migrations[0] + "PRAGMA application_id = 0x64617966; PRAGMA user_version = 1; COMMIT"
-	if _, err := db.ExecContext(t.Context(), text); err != nil {
+	_, err = db.ExecContext(t.Context(), statements)
+	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := db.BeginTx(t.Context(), nil)
+}
+
+func TestOpen_RefusesAnotherSchemaAndLeavesTheFile(t *testing.T) {
+	for name, tt := range map[string]struct {
+		statements string
+		older      int
+		want       []string
+	}{
+		"older": {"DROP TABLE commit_ids; PRAGMA user_version = 1", 1, []string{"schema version 1", "older program", "only version 2: choose another file"}},
+		"newer": {"ALTER TABLE records ADD COLUMN colour TEXT; PRAGMA user_version = 3", 0, []string{"schema version 3", "only version 2: run dayfly v9.4.0 or later"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := dataFile(t)
+			remade(t, path, tt.statements)
+			long := time.Unix(1000, 0)
+			if err := os.Chtimes(path, long, long); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := sqlite.Older(path); got != tt.older {
+				t.Errorf("older: got %d, want %d", got, tt.older)
+			}
+			to := filepath.Join(t.TempDir(), "copy")
+			_, err = sqlite.Open(t.Context(), path, sqlite.Config{Program: "dayfly v1.0.0"})
+			for _, err := range []error{err, sqlite.Copy(t.Context(), path, to), sqlite.Check(t.Context(), path)} {
+				for _, want := range append(tt.want, path) {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("got %v, want it to say %q", err, want)
+					}
+				}
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("the file was changed (%v)", err)
+			}
+			if info, err := os.Stat(path); err != nil || !info.ModTime().Equal(long) {
+				t.Errorf("the file was written (%v)", err)
+			}
+			if got := append(files(t, filepath.Dir(path)), files(t, filepath.Dir(to))...); !slices.Equal(got, []string{"dayfly.db"}) {
+				t.Errorf("there are %q, want the file alone", got)
+			}
+		})
+	}
+}
+
+func TestOlder_IsAnOlderDataFile(t *testing.T) {
+	path := dataFile(t)
+	remade(t, path, "PRAGMA user_version = 1")
+	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range n {
-		k := store.Key{Part: "p", Sort: fmt.Sprintf("%07d", (i*7919)%n)}
-		e := store.Entry{Part: "i", Sort: fmt.Sprint(i % 10)}
-		_, err := tx.ExecContext(t.Context(), "INSERT INTO records (part, sort, version, expires, part1, place1, value) VALUES (?, ?, 7, ?, ?, ?, ?)",
-			[]byte(k.Part), []byte(k.Sort), i%2*1000, []byte(e.Part), []byte(store.Place(e, k)), []byte(strings.Repeat("x", i%1500)))
-		if err != nil {
+	for name, change := range map[string]func(b []byte) []byte{
+		"text":              func([]byte) []byte { return bytes.Repeat([]byte("x"), 4096) },
+		"short":             func(b []byte) []byte { return b[:99] },
+		"empty":             func([]byte) []byte { return nil },
+		"other application": func(b []byte) []byte { b[68]++; return b },
+		"this version":      func(b []byte) []byte { b[63]++; return b },
+	} {
+		if err := os.WriteFile(path, change(bytes.Clone(whole)), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		if got := sqlite.Older(path); got != 0 {
+			t.Errorf("%s: got %d, want 0", name, got)
+		}
 	}
-	if err := errors.Join(tx.Commit(), db.Close()); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{path + "-not-there", filepath.Dir(path)} {
+		if got := sqlite.Older(path); got != 0 {
+			t.Errorf("%s: got %d, want 0", path, got)
+		}
 	}
 }
 
-// Nothing in it keeps the older program from going on with it: see also test/upgrade.
-func TestOpen_WritesAnOlderFileAnew(t *testing.T) {
-	path := dataFile(t)
-	const n = 900
-	older(t, path, n)
-	s := open(t, path, sqlite.Config{})
-	page, err := s.Range(t.Context(), store.Scan{Part: "p", Limit: 1000})
-	if err != nil || len(page.Records) != n {
-		t.Fatalf("%d records are left of %d (%v)", len(page.Records), n, err)
+// endsAt is a context that ends when it was asked a number of times.
+type endsAt struct {
+	context.Context
+	left *atomic.Int64
+	end  func()
+}
+
+func (c endsAt) Done() <-chan struct{} {
+	if c.left.Add(-1) == 0 {
+		c.end()
 	}
-	for i, r := range page.Records {
-		if want := fmt.Sprintf("%07d", i); r.Key.Sort != want || r.Version != 7 || r.Indexes[store.Index1].Part != "i" {
-			t.Fatalf("got %+v, want record %s at version 7, in an index", r, want)
+	return c.Context.Done()
+}
+
+// Wherever the making of a file ends, none is there with a part of its schema.
+func TestOpen_ThatEndsHalfWayIsBegunAgain(t *testing.T) {
+	failed := 0
+	for n, made := int64(1), false; !made; n++ {
+		path := dataFile(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := endsAt{ctx, &atomic.Int64{}, cancel}
+		c.left.Store(n)
+		s, err := sqlite.Open(c, path, sqlite.Config{})
+		if made = c.left.Load() > 0; err == nil {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		} else {
+			failed++
 		}
+		cancel()
+		put(t, open(t, path, sqlite.Config{}), "one", "a", "x")
 	}
-	if page, err := s.Query(t.Context(), store.Index1, store.Scan{Part: "i", Limit: 1000}); err != nil || len(page.Records) != n {
-		t.Errorf("the index has %d records (%v)", len(page.Records), err)
-	}
-	if got, err := s.WriterPragma(t.Context(), "page_size"); err != nil || got != "2048" {
-		t.Errorf("the pages have %s bytes (%v)", got, err)
-	}
-	if purged, err := s.Purge(t.Context(), time.Unix(2000, 0)); err != nil || purged != sqlite.PurgeLimit {
-		t.Errorf("purged %d (%v)", purged, err)
-	}
-	if got, err := s.WriterPragma(t.Context(), "user_version"); err != nil || got != "1" {
-		t.Errorf("the schema is %s (%v)", got, err)
+	if failed < 5 {
+		t.Errorf("only %d steps were cut short", failed)
 	}
 }
 
-func TestOpen_FailedMigrationLeavesTheOldFile(t *testing.T) {
+func TestOpen_SeveralAtOnceMakeOneFile(t *testing.T) {
 	path := dataFile(t)
-	s := open(t, path, sqlite.Config{})
-	put(t, s, "one", "a", "kept")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r := store.Record{Key: store.Key{Part: "p", Sort: fmt.Sprint(i)}}
+			if err := errors.Join(s.Commit(t.Context(), fmt.Sprint(i), store.Put(r, store.Absent)), s.Close()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	broken := append(slices.Clone(later), "DELETE FROM records; INSERT INTO nowhere VALUES (1)")
-	for range 2 {
-		_, err := sqlite.OpenWith(t.Context(), path, sqlite.Config{}, broken)
-		if err == nil || !strings.Contains(err.Error(), "from schema 1 to 4: to version 4: ") {
-			t.Fatalf("got %v, want the step that failed", err)
-		}
-	}
-	// Each try keeps a copy of its own and overwrites none.
-	if got, want := files(t, filepath.Dir(path)), []string{"dayfly.db", "dayfly.db.v1", "dayfly.db.v1-2"}; !cmp.Equal(got, want) {
-		t.Errorf("the directory holds %q, want %q", got, want)
-	}
-	s = open(t, path, sqlite.Config{})
-	if got := values(t, s); !slices.Equal(got, []string{"kept"}) {
-		t.Errorf("the file holds %q", got)
+	wg.Wait()
+	if got := values(t, open(t, path, sqlite.Config{})); len(got) != 8 {
+		t.Errorf("%d records are there, want those of all 8", len(got))
 	}
 }
 
@@ -445,7 +435,7 @@ func TestCopy_IsWholeWhileAnotherProcessWrites(t *testing.T) {
 	}()
 	for n := range 5 {
 		to := filepath.Join(t.TempDir(), fmt.Sprint("copy", n))
-		if _, err := sqlite.Copy(t.Context(), path, to); err != nil {
+		if err := sqlite.Copy(t.Context(), path, to); err != nil {
 			t.Fatal(err)
 		}
 		if err := sqlite.Check(t.Context(), to); err != nil {

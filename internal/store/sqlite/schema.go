@@ -1,11 +1,14 @@
 package sqlite
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/url"
@@ -26,9 +29,10 @@ const applicationID = 0x64617966
 // leaves are split where a table's end is only added to; with these pages the file is half as large again.)
 const pageSize = 2048
 
-// migrations lead from each version of the schema to the next: the first makes version 1 of an empty
-// file. One that was released is never changed; a new version is a new entry.
-var migrations = []string{`
+// Schema is the version of the schema below. A file of another one is refused.
+const Schema = 2
+
+const schema = `
 CREATE TABLE records (
 	part    BLOB NOT NULL,
 	sort    BLOB NOT NULL,
@@ -44,28 +48,17 @@ CREATE UNIQUE INDEX records_key ON records (part, sort);
 CREATE INDEX records_index1 ON records (part1, place1) WHERE part1 IS NOT NULL;
 CREATE INDEX records_index2 ON records (part2, place2) WHERE part2 IS NOT NULL;
 CREATE INDEX records_expires ON records (expires) WHERE expires > 0;
-CREATE TABLE commits (
-	n           INTEGER PRIMARY KEY, -- in the order of commits
-	id          BLOB NOT NULL UNIQUE,
-	fingerprint BLOB NOT NULL,
-	at          INTEGER NOT NULL -- Unix seconds
-) STRICT;
-CREATE TABLE about (
-	name  TEXT PRIMARY KEY,
-	value TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-`}
-
-// beside is what was added to a schema in a way that a program of the same schema without it passes over: that program
-// can be put back. It remembers its own ids of commits in the table commits, as this one does in commit_ids; a repeat
-// comes from the process that made the commit.
-const beside = `
-CREATE TABLE IF NOT EXISTS commit_ids (
+CREATE TABLE commit_ids (
 	span        INTEGER NOT NULL, -- the ten minutes in which it was made, since 1970
 	id          BLOB NOT NULL,
 	fingerprint BLOB NOT NULL,
 	PRIMARY KEY (span, id)
-) STRICT, WITHOUT ROWID`
+) STRICT, WITHOUT ROWID;
+CREATE TABLE about (
+	name  TEXT PRIMARY KEY,
+	value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+`
 
 // file is a data file and how to connect to it.
 type file struct {
@@ -99,8 +92,8 @@ func (f file) connectWriter() (*sql.DB, error) {
 	}, durable...)...)
 }
 
-// openFile makes the file if there is none, and brings it to the schema that migrations lead to.
-func openFile(ctx context.Context, path string, cfg Config, migrations []string) (file, error) {
+// openFile makes the file if there is none.
+func openFile(ctx context.Context, path string, cfg Config) (file, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return file{}, fmt.Errorf("open %s: %w", path, err)
@@ -109,7 +102,7 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 	if err := f.make(); err != nil {
 		return file{}, err
 	}
-	version, err := f.inspect(ctx, len(migrations))
+	empty, err := f.inspect(ctx)
 	if err != nil {
 		return file{}, err
 	}
@@ -117,29 +110,16 @@ func openFile(ctx context.Context, path string, cfg Config, migrations []string)
 	if err := os.Chmod(f.path, 0o600); err != nil {
 		return file{}, fmt.Errorf("close data file to others: %w", err)
 	}
-	log := cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	if version == len(migrations) {
-		f.compact(ctx, log)
+	if !empty {
+		f.compact(ctx, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
 		return f, nil
 	}
-	if version == 0 {
-		// A log fixes the size.
-		if err := f.exec(ctx, fmt.Sprintf("PRAGMA page_size = %d; PRAGMA journal_mode = WAL", pageSize)); err != nil {
-			return file{}, fmt.Errorf("make %s: %w", path, err)
-		}
-	} else {
-		backup, err := f.copyAside(ctx, version)
-		if err != nil {
-			return file{}, fmt.Errorf("copy %s before its migration: %w", path, err)
-		}
-		log.Info("data file copied before its migration", "file", path, "copy", backup, "schema", version)
+	// A log fixes the size.
+	if err := f.exec(ctx, fmt.Sprintf("PRAGMA page_size = %d; PRAGMA journal_mode = WAL", pageSize)); err != nil {
+		return file{}, fmt.Errorf("make %s: %w", path, err)
 	}
-	if err := f.migrate(ctx, migrations, cfg.Program); err != nil {
-		return file{}, fmt.Errorf("migrate %s from schema %d to %d: %w", path, version, len(migrations), err)
-	}
-	if version > 0 { // a new file was made, not migrated
-		log.Info("data file migrated", "file", path, "from", version, "to", len(migrations))
-		f.compact(ctx, log)
+	if err := f.fill(ctx, cfg.Program); err != nil {
+		return file{}, fmt.Errorf("make %s: %w", path, err)
 	}
 	return f, syncDirectory(f.path)
 }
@@ -164,67 +144,93 @@ func (f file) make() error {
 	return nil
 }
 
-// inspect returns the version of the file's schema, 0 for an empty file. It changes nothing, and
-// refuses what this program must not touch.
-func (f file) inspect(ctx context.Context, known int) (version int, err error) {
+// inspect reports whether the file is empty. It changes nothing, and refuses what this program must not touch.
+func (f file) inspect(ctx context.Context) (empty bool, err error) {
 	foreign := func(why string) error {
 		return fmt.Errorf("%s is not a Dayfly data file (%s): choose another file, or move this one away", f.path, why)
 	}
 	// SQLite takes a file that is shorter than the shortest page for an empty one.
 	if info, err := os.Stat(f.path); err == nil && info.Size() > 0 && info.Size() < 512 {
-		return 0, foreign("it is not a database")
+		return false, foreign("it is not a database")
 	}
 	db, err := f.connect(1)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	var application, tables int
+	var application, version, tables int
 	err = db.QueryRowContext(ctx, "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id, pragma_user_version").
 		Scan(&application, &version, &tables)
 	switch {
 	case codeOf(err) == lib.SQLITE_NOTADB:
-		return 0, foreign("it is not a database")
+		return false, foreign("it is not a database")
 	case err != nil:
-		return 0, fmt.Errorf("read %s: %w", f.path, classed(err))
+		return false, fmt.Errorf("read %s: %w", f.path, classed(err))
 	case application == 0 && version == 0 && tables == 0:
-		return 0, nil
+		return true, nil
 	case application != applicationID || version < 1:
-		return 0, foreign("it is the database of another program")
-	case version > known:
+		return false, foreign("it is the database of another program")
+	case version < Schema:
+		return false, fmt.Errorf("%s has schema version %d, made by an older program; this program reads only version %d: choose another file",
+			f.path, version, Schema)
+	case version > Schema:
 		program := "a newer program"
 		// A much newer schema may keep the name elsewhere; the version is always there.
 		_ = db.QueryRowContext(ctx, "SELECT value FROM about WHERE name = 'program'").Scan(&program)
-		return 0, fmt.Errorf("%s has schema version %d, made by %s; this program knows versions up to %d: run %s or later",
-			f.path, version, program, known, program)
+		return false, fmt.Errorf("%s has schema version %d, made by %s; this program reads only version %d: run %s or later",
+			f.path, version, program, Schema, program)
 	}
-	return version, nil
+	return false, nil
+}
+
+// Older returns the schema version of the data file at path if it is older than that of this program; else, and where
+// it cannot be read, 0. It changes nothing, not even where the process that wrote the file was killed. It is for a file
+// that this process does not have open: it closes a descriptor of it, see make.
+func Older(path string) int {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	h, err := os.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer h.Close() //nolint:errcheck // it was only read
+	var header [100]byte
+	if _, err := io.ReadFull(h, header[:]); err != nil || !bytes.HasPrefix(header[:], []byte("SQLite format 3\x00")) {
+		return 0
+	}
+	// Where SQLite's file format has them.
+	version, application := binary.BigEndian.Uint32(header[60:]), binary.BigEndian.Uint32(header[68:])
+	if application != applicationID || version >= Schema {
+		return 0
+	}
+	return int(version)
 }
 
 // Copy writes all that is in the data file at path into a new file, as it is at one moment, also while other processes
-// write. It returns the version of the schema.
-func Copy(ctx context.Context, path, to string) (schema int, err error) {
+// write.
+func Copy(ctx context.Context, path, to string) error {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return 0, fmt.Errorf("copy %s: %w", path, err)
+		return fmt.Errorf("copy %s: %w", path, err)
 	}
 	f := file{path: absolute, busy: 5 * time.Second}
 	if _, err := os.Stat(absolute); err != nil {
-		return 0, fmt.Errorf("copy %s: %w", path, err)
+		return fmt.Errorf("copy %s: %w", path, err)
 	}
-	if schema, err = f.inspect(ctx, len(migrations)); err != nil {
-		return 0, err
+	if _, err := f.inspect(ctx); err != nil {
+		return err
 	}
 	if err := f.copyTo(ctx, to); err != nil {
-		return 0, fmt.Errorf("copy %s: %w", path, classed(err))
+		return fmt.Errorf("copy %s: %w", path, classed(err))
 	}
-	return schema, nil
+	return nil
 }
 
-// Check refuses a data file that is damaged, is of a newer schema, or is none.
+// Check refuses a data file that is damaged, is of another schema, or is none.
 func Check(ctx context.Context, path string) (err error) {
 	f := file{path: path, busy: 5 * time.Second}
-	if _, err := f.inspect(ctx, len(migrations)); err != nil {
+	if _, err := f.inspect(ctx); err != nil {
 		return err
 	}
 	db, err := f.connect(1)
@@ -258,36 +264,8 @@ func (f file) copyTo(ctx context.Context, to string) (err error) {
 	return h.Sync()
 }
 
-// copyAside copies the file to a name that says the version.
-func (f file) copyAside(ctx context.Context, version int) (name string, err error) {
-	// A partial copy must not have the name of a whole one.
-	partial := fmt.Sprintf("%s.v%d.partial", f.path, version)
-	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	if err := f.copyTo(ctx, partial); err != nil {
-		return "", err
-	}
-	// An older copy may be worth more than this one, so it stays.
-	name = fmt.Sprintf("%s.v%d", f.path, version)
-	for n := 2; ; n++ {
-		err := os.Link(partial, name)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, fs.ErrExist) || n > 100 {
-			return "", err
-		}
-		name = fmt.Sprintf("%s.v%d-%d", f.path, version, n)
-	}
-	if err := os.Remove(partial); err != nil {
-		return "", err
-	}
-	return name, syncDirectory(f.path)
-}
-
-// migrate runs what leads from the file's schema to the newest in one transaction.
-func (f file) migrate(ctx context.Context, migrations []string, program string) (err error) {
+// fill gives an empty file its schema, in one transaction.
+func (f file) fill(ctx context.Context, program string) (err error) {
 	db, err := f.connectWriter()
 	if err != nil {
 		return err
@@ -307,30 +285,30 @@ func (f file) migrate(ctx context.Context, migrations []string, program string) 
 			err = errors.Join(err, undone)
 		}
 	}()
-	// Another process may have migrated the file meanwhile.
 	var version int
 	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
 		return err
 	}
-	for ; version < len(migrations); version++ {
-		if _, err := conn.ExecContext(ctx, migrations[version]); err != nil {
-			return fmt.Errorf("to version %d: %w", version+1, err)
-		}
-	}
-	if _, err := conn.ExecContext(ctx, "INSERT OR REPLACE INTO about (name, value) VALUES ('program', ?)", cmp.Or(program, "a newer program")); err != nil {
+	if version == Schema { // another process has made it meanwhile
+		_, err := conn.ExecContext(ctx, "ROLLBACK")
 		return err
 	}
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", applicationID, version))
+	if _, err := conn.ExecContext(ctx, schema); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "INSERT INTO about (name, value) VALUES ('program', ?)", cmp.Or(program, "a newer program")); err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT", applicationID, Schema))
 	return err
 }
 
 // worthCompacting is how many free bytes a file has at least that is written anew.
 const worthCompacting = 64 << 20
 
-// compact writes a file anew of which more than half is free, as after a shorter retention, or whose pages have the
-// size of an earlier version. Free pages are used again, so a file in which as much comes as goes does not grow, and is
-// left alone. It takes as long as what is left takes to be written, so it is done before anybody waits for the store.
-// If it fails, the file stays as it is.
+// compact writes a file anew of which more than half is free, as after a shorter retention. Free pages are used again,
+// so a file in which as much comes as goes does not grow, and is left alone. It takes as long as what is left takes to
+// be written, so it is done before anybody waits for the store. If it fails, the file stays as it is.
 func (f file) compact(ctx context.Context, log *slog.Logger) {
 	db, err := f.connect(1)
 	if err != nil {
@@ -338,11 +316,11 @@ func (f file) compact(ctx context.Context, log *slog.Logger) {
 	}
 	var free, pages, size int64
 	err = db.QueryRowContext(ctx, "SELECT freelist_count, page_count, page_size FROM pragma_freelist_count, pragma_page_count, pragma_page_size").Scan(&free, &pages, &size)
-	if errors.Join(err, db.Close()) != nil || size == pageSize && (free*2 < pages || free*size < worthCompacting) {
+	if errors.Join(err, db.Close()) != nil || free*2 < pages || free*size < worthCompacting {
 		return
 	}
 	log.Info("data file is compacted", "file", f.path, "bytes", pages*size, "free", free*size)
-	err = f.exec(ctx, fmt.Sprintf("PRAGMA journal_mode = DELETE; PRAGMA page_size = %d; VACUUM; PRAGMA journal_mode = WAL", pageSize))
+	err = f.exec(ctx, "PRAGMA journal_mode = DELETE; VACUUM; PRAGMA journal_mode = WAL")
 	if err != nil {
 		log.Warn("data file not compacted", "file", f.path, "err", classed(err))
 	}

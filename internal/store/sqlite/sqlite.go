@@ -27,8 +27,8 @@ import (
 type Config struct {
 	Log *slog.Logger     // nil means no log
 	Now func() time.Time // the clock by which commit ids are forgotten; nil means time.Now
-	// Program names the program and its version. It is kept in the file, so that an older program can
-	// say which one the file needs. Empty means "a newer program".
+	// Program names the program and its version. It is kept in a file that is made, so that a program of an older
+	// schema can say which one the file needs. Empty means "a newer program".
 	Program string
 	// BusyTimeout is how long to wait for another process that writes; 0 means 5 s.
 	BusyTimeout time.Duration
@@ -46,15 +46,10 @@ type Store struct {
 var errClosed = errors.New("store: closed")
 
 // Open opens the store in the file at path, and makes the file if there is none; its directory must
-// exist. A file of an older schema is migrated, after it was copied to the same name with the
-// version behind it (".v1"); a file of a newer one, and one that is not a Dayfly data file, is refused
-// and left as it is. ctx bounds the opening only.
-func Open(ctx context.Context, path string, cfg Config) (*Store, error) {
-	return open(ctx, path, cfg, migrations)
-}
-
-func open(ctx context.Context, path string, cfg Config, migrations []string) (_ *Store, err error) {
-	f, err := openFile(ctx, path, cfg, migrations)
+// exist. A file of another schema, and one that is not a Dayfly data file, is refused and left as it is. ctx bounds
+// the opening only.
+func Open(ctx context.Context, path string, cfg Config) (_ *Store, err error) {
+	f, err := openFile(ctx, path, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -244,9 +244,6 @@ func openSession(ctx context.Context, w *writer) (_ *session, err error) {
 	if s.conn, err = s.db.Conn(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := s.conn.ExecContext(ctx, beside); err != nil {
-		return nil, err
-	}
 	for _, p := range []struct {
 		stmt **sql.Stmt
 		text string
