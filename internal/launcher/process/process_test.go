@@ -660,14 +660,14 @@ func TestRestart_LeftoversWithoutARecordAreRemovedAndBadRecordsPutAside(t *testi
 	gone := "task-" + strings.Repeat("b", 32)
 	if err := errors.Join(
 		os.MkdirAll(filepath.Join(jobs, gone, "x"), 0o700),
-		os.WriteFile(filepath.Join(jobs, gone+".json.tmp"), nil, 0o600),
-		os.WriteFile(filepath.Join(jobs, bad+".json"), []byte(`{"ref":"../../etc"}`), 0o600),
+		os.WriteFile(filepath.Join(jobs, ".id.x.tmp"), nil, 0o600),
+		os.WriteFile(filepath.Join(jobs, "journal-7"), []byte(`{"ref":"`+bad+`","workflow":""}`+"\n"), 0o600),
 		os.WriteFile(filepath.Join(jobs, "not-ours"), nil, 0o600),
 	); err != nil {
 		t.Fatal(err)
 	}
 	l := open(t, config{Dir: jobs})
-	if diff := cmp.Diff([]string{"lock", "not-ours", bad + ".json.broken"}, names(t, jobs)); diff != "" {
+	if diff := cmp.Diff([]string{"journal-7", "journal-7.broken", "lock", "not-ours"}, names(t, jobs)); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
 	}
 	if tasks, err := l.List(t.Context()); err != nil || len(tasks) != 0 {

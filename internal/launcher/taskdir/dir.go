@@ -34,7 +34,7 @@ const (
 	// Keep is how long a record outlives its task, at least.
 	Keep      = 2 * time.Hour
 	pruneWait = time.Second // between two looks for records that are older
-	// MaxText bounds each text of a request, so that a record stays far below the size that is read back.
+	// MaxText bounds each text of a request, and with them a record.
 	MaxText = 8192
 )
 

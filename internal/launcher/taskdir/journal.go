@@ -116,16 +116,6 @@ func (j *journal) has(ref string) bool {
 	return j.home[ref] != nil
 }
 
-// sync puts on disk what this process has written.
-func (j *journal) sync() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.out == nil {
-		return nil
-	}
-	return j.out.sync(j.out.size.Load())
-}
-
 // forget says that nobody needs the record of a task any more.
 func (j *journal) forget(ref string) error {
 	j.mu.Lock()

@@ -265,45 +265,6 @@ func TestJournal_WorksOnWithoutAnOldFile(t *testing.T) {
 	}
 }
 
-// A version before the journal wrote a file for each task.
-func TestRead_TakesOverRecordsOfTheVersionBefore(t *testing.T) {
-	dir, at := t.TempDir(), time.Unix(10_000, 0)
-	ref := func(n int) string { return fmt.Sprintf("task-%032x", n) }
-	begun := func(n int) string {
-		return fmt.Sprintf(`{"ref":"%s","workflow":"wf-%d","attempt":1,"placement":"here","created_at":"2026-01-02T03:04:05Z"`, ref(n), n)
-	}
-	end := `,"stopped_at":"2026-01-02T03:04:06Z","text":"over"}`
-	for n, text := range []string{
-		begun(0) + "}\n", // it lives
-		begun(1) + "}\n\n" + begun(1) + end + "\n",          // it has ended
-		begun(2) + "}\n\n" + (begun(2) + end)[:150],         // its end was cut off
-		begun(3) + "}\n\n" + begun(3) + end,                 // only the last line end was
-		`{"ref":"../../etc","workflow":"wf-4","attempt":1}`, // no record
-		begun(0) + "}\n", // one of another task
-		begun(6) + "}\n" + strings.Repeat("x", 65<<10) + "x", // too long
-	} {
-		if err := os.WriteFile(filepath.Join(dir, ref(n)+".json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := []string{"journal-0", "lock", ref(4) + ".json.broken", ref(5) + ".json.broken", ref(6) + ".json.broken"}
-	for range 3 {
-		h := openHome(t, dir, still(at))
-		launchertest.Untold(t, h, []string{ref(1), ref(3)}, nil)
-		if left := h.Unended(); !slices.Equal(left, []string{ref(0), ref(2)}) {
-			t.Errorf("living: got %v, want %v", left, []string{ref(0), ref(2)})
-		}
-		h.close(t)
-		if diff := cmp.Diff(want, names(t, dir)); diff != "" {
-			t.Errorf("files (-want +got):\n%s", diff)
-		}
-		// And as if it had been killed in between.
-		if err := os.WriteFile(filepath.Join(dir, ref(1)+".json"), []byte(begun(1)+"}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Whatever a kill, a power failure or a bad disk made of the files: what can be read counts, nothing else is taken for
 // a task, and the launcher works on.
 func FuzzJournal(f *testing.F) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,10 +22,6 @@ import (
 const (
 	refPrefix = "task-"
 	refLength = len(refPrefix) + 32
-	// oldSuffix ends the name of a record that a version before the journal wrote.
-	oldSuffix = ".json"
-	// maxRecord bounds such a record. Without the workflow's own texts it is below 1 KiB.
-	maxRecord = 64 << 10
 )
 
 // Record is the record of a task. It is on disk before the runner may act and until well after the task's end. A
@@ -112,7 +107,7 @@ func (d *Dir[E]) WriteEnd(ref string, record any) error {
 // Read reads the records of an earlier launcher. It puts unreadable ones aside.
 func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 	var tasks []E
-	take := func(ref string, b []byte) error {
+	settled, err := d.journal.read(func(ref string, b []byte) error {
 		e, err := decode(b)
 		if err == nil && e.Base().Ref != ref {
 			err = errors.New("record of another task")
@@ -121,11 +116,7 @@ func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 			tasks = append(tasks, e)
 		}
 		return err
-	}
-	settled, err := d.journal.read(take)
-	if err == nil {
-		err = d.readOld(take)
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("read records of tasks: %w", err)
 	}
@@ -148,74 +139,6 @@ func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 		}
 	}
 	return nil
-}
-
-// readOld takes over the records of a version before the journal. It wrote a file for each task, in which the last line
-// that can be read counts too.
-func (d *Dir[E]) readOld(take func(ref string, b []byte) error) error {
-	files, err := os.ReadDir(d.Machine.Dir)
-	if err != nil {
-		return err
-	}
-	var old []string
-	for _, f := range files {
-		path := filepath.Join(d.Machine.Dir, f.Name())
-		if strings.HasSuffix(f.Name(), disk.TempSuffix) {
-			d.warn(os.Remove(path), path)
-			continue
-		}
-		ref, ok := strings.CutSuffix(f.Name(), oldSuffix)
-		if !ok || !IsRef(ref) {
-			continue
-		}
-		if err := d.takeOver(path, ref, take); err != nil {
-			d.Log.Error("record of task not readable, put aside", "task", ref, "err", err)
-			if err := os.Rename(path, path+brokenSuffix); err != nil {
-				return fmt.Errorf("put aside record of task %s: %w", ref, err)
-			}
-			continue
-		}
-		old = append(old, path)
-	}
-	if err := d.journal.sync(); err != nil {
-		return err
-	}
-	for _, path := range old {
-		d.warn(os.Remove(path), path)
-	}
-	return nil
-}
-
-// takeOver adds what a file says about its task to the journal, which has it already where an earlier start was killed
-// in between.
-func (d *Dir[E]) takeOver(path, ref string, take func(ref string, b []byte) error) error {
-	if d.journal.has(ref) {
-		return nil
-	}
-	info, err := os.Lstat(path)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxRecord {
-		return errors.New("not a record")
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var record json.RawMessage
-	err = errors.New("no line of it is a record")
-	eachLine(b, func(l line) {
-		if record == nil {
-			if err = take(ref, l.text); err == nil {
-				record = l.text
-			}
-		}
-	})
-	if err != nil {
-		return err
-	}
-	return d.journal.put(ref, record, false)
 }
 
 // RemoveRecord removes the record of a task that never began. It is not an error if there is none.
@@ -269,7 +192,8 @@ func (d *Dir[E]) prune() {
 	})
 }
 
-// Sweep removes the directories of tasks that an earlier launcher made and that are over. It leaves those in spared.
+// Sweep removes the directories of tasks that an earlier launcher made and that are over, and files that it did not
+// finish. It leaves those in spared.
 func (d *Dir[E]) Sweep(spared map[string]bool) {
 	files, err := os.ReadDir(d.Machine.Dir)
 	d.warn(err, d.Machine.Dir)
@@ -277,6 +201,10 @@ func (d *Dir[E]) Sweep(spared map[string]bool) {
 	defer d.Mu.Unlock()
 	for _, f := range files {
 		ref := f.Name()
+		if strings.HasSuffix(ref, disk.TempSuffix) {
+			path := filepath.Join(d.Machine.Dir, ref)
+			d.warn(os.Remove(path), path)
+		}
 		e, known := d.Entries[ref]
 		if !f.IsDir() || !IsRef(ref) || spared[ref] || d.Pending[ref] || known && e.Phase() != launcher.Stopped {
 			continue
