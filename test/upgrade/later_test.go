@@ -21,8 +21,8 @@ import (
 // A later version is simulated: every object gets a field that no version has. The present version must ignore it, as
 // it will have to when a later version comes.
 
-// maps are the fields whose keys are somebody's own names and not fields of ours.
-var maps = []string{"variables", "environment", "commands", "tags"}
+// named are the fields whose keys are somebody's own names and not fields of ours.
+var named = []string{"variables", "environment", "commands", "tags"}
 
 // enrich adds fields to every object of a JSON text.
 func enrich(t *testing.T, text []byte) []byte {
@@ -48,7 +48,7 @@ func enriched(v any) any {
 		}
 	case map[string]any:
 		for name := range v {
-			if !slices.Contains(maps, name) && name != "value" { // an output's value is the engine's
+			if !slices.Contains(named, name) && name != "value" { // an output's value is the engine's
 				v[name] = enriched(v[name])
 			}
 		}
@@ -61,7 +61,9 @@ func enrichRecords(t *testing.T, records []stored) []stored {
 	t.Helper()
 	out := slices.Clone(records)
 	for i := range out {
-		out[i].Value = enrich(t, out[i].Value)
+		if out[i].Packed == nil {
+			out[i].Value = enrich(t, out[i].Value)
+		}
 	}
 	return out
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
-	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/poller"
@@ -29,7 +28,7 @@ import (
 )
 
 // tasks is a launcher that starts nothing. It remembers what it was asked for, as every launcher does, and
-// the tasks that the earlier version's launcher had started.
+// the tasks that the launcher of the recording had started.
 type tasks struct {
 	mu       sync.Mutex
 	known    map[string]string // task by job and attempt
@@ -56,16 +55,15 @@ type machines struct {
 	relay      http.Handler
 }
 
-// machines returns the stages, with the ticket keys of the earlier version's file; through is how they reach
-// the control plane.
-func (w *world) machines(t *testing.T, dir string, through http.RoundTripper) *machines {
+// machines returns the stages, with the recorded ticket keys; through is how they reach the control plane.
+func (w *world) machines(t *testing.T, through http.RoundTripper) *machines {
 	t.Helper()
 	m := &machines{launcher: &tasks{known: map[string]string{}, launched: map[string]launcher.Request{}}}
 	for _, run := range w.scene.Runs {
 		m.launcher.known[fmt.Sprintf("%s/%d", run.Workflow, run.Attempt)] = run.Task
 	}
 	keyFile := filepath.Join(t.TempDir(), "ticket-keys.json")
-	if err := os.WriteFile(keyFile, read(t, dir, "data", "ticket-keys.json"), 0o600); err != nil {
+	if err := os.WriteFile(keyFile, read(t, w.dir, "ticket-keys.json"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -143,7 +141,7 @@ func (m *machines) toResult(t *testing.T, r launcher.Request, task string) {
 func (w *world) claimToResult(t *testing.T, through http.RoundTripper, change func([]byte) []byte) {
 	t.Helper()
 	w.clock.set(w.scene.At)
-	m := w.machines(t, filepath.Join("testdata", versions[0]), through)
+	m := w.machines(t, through)
 	p, err := poller.New(w.client(t, "pool", through), m.queue, m.keys, poller.Config{Instance: "one", Now: w.clock.now})
 	if err != nil {
 		t.Fatal(err)
@@ -188,9 +186,8 @@ func (w *world) is(t *testing.T, id string, want workflow.State) {
 	}
 }
 
-// The messages that the earlier version left in the queue, with their tickets, meet this version's
-// dispatcher, relay and runner: what is wanted is launched once and runs to its end, what is launched or has started is
-// not launched again.
+// The messages that were left in the queue, with their tickets, meet this version's dispatcher, relay and runner: what
+// is wanted is launched once and runs to its end, what is launched or has started is not launched again.
 func TestUpgrade_OldMessagesAndTicketsAreTaken(t *testing.T) {
 	launch := []string{"claimed", "queued", "launch-refused", "scan-again"}
 	eachVersion(t, func(t *testing.T, dir string) {
@@ -200,7 +197,7 @@ func TestUpgrade_OldMessagesAndTicketsAreTaken(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))
-				m := w.machines(t, dir, client.InMemory(w.handler))
+				m := w.machines(t, client.InMemory(w.handler))
 				messages := lines[message](t, dir, "messages.jsonl")
 				for range 2 { // a message may come twice
 					for _, one := range messages {
@@ -226,7 +223,7 @@ func TestUpgrade_OldMessagesAndTicketsAreTaken(t *testing.T) {
 				for _, name := range launch {
 					job := w.scene.Jobs[name]
 					r := m.launcher.launched[job.ID]
-					if r.Ticket == "" || r.MaxRuntimeSeconds <= 0 || r.Pool != job.Pool || r.Size != job.Size || (r.States.Own != "") != (job.StateKind == api.StateDirectory) ||
+					if r.Ticket == "" || r.MaxRuntimeSeconds <= 0 || r.Pool != job.Pool || r.Size != job.Size || (r.States.Own == "") != (job.StateKey == "") ||
 						r.SourceDirectory != job.SourceDirectory || r.ReadsState != (name == "launch-refused" || name == "scan-again") {
 						t.Errorf("request of %s: %+v", name, r)
 					}
@@ -238,12 +235,11 @@ func TestUpgrade_OldMessagesAndTicketsAreTaken(t *testing.T) {
 	})
 }
 
-// A run that had started under the earlier version goes on through this version's relay, with the ticket that
-// its runner was given then.
+// A run that had started goes on through this version's relay, with the ticket that its runner was given then.
 func TestUpgrade_OldTicketsOfRunningJobsOpen(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
 		w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))
-		m := w.machines(t, dir, client.InMemory(w.handler))
+		m := w.machines(t, client.InMemory(w.handler))
 		seen := 0
 		for _, one := range lines[message](t, dir, "messages.jsonl") {
 			if one.Name != "running" && one.Name != "preview" && one.Name != "handed-over" && one.Name != "lost" {
@@ -281,35 +277,5 @@ func TestUpgrade_OldTicketsOfRunningJobsOpen(t *testing.T) {
 		}
 		// The slot of the one that was lost is free again.
 		w.claimToResult(t, client.InMemory(w.handler), func(b []byte) []byte { return enrich(t, b) })
-	})
-}
-
-func TestUpgrade_OldConfigurationIsTaken(t *testing.T) {
-	eachVersion(t, func(t *testing.T, dir string) {
-		file := filepath.Join(t.TempDir(), "dayfly.yaml")
-		if err := os.WriteFile(file, read(t, dir, "dayfly.yaml"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got, err := config.Load(config.Agent, config.Sources{File: file})
-		if err != nil {
-			t.Fatal(err)
-		}
-		type settings map[string]any
-		want := settings{
-			"url": "https://dayfly.example.com", "dir": "/var/lib/dayfly", "target": "process", "image": "dayfly-runner:v1", "network": "none",
-			"single": true, "types": "[deployment insights_scan]", "forward": "[HTTP_PROXY AWS_REGION]", "roots": "[/srv /opt/infra]",
-			"times": "15s 20s 40s 5s 1m0s 5m0s", "counts": "3 4",
-		}
-		if diff := cmp.Diff(want, settings{
-			"url": got.ServiceURL, "dir": got.WorkingDirectory, "target": got.DeployTarget, "image": got.RunnerImage, "network": got.RunnerNetwork,
-			"single": got.SingleRun, "types": fmt.Sprint(got.EnabledWorkflowTypes), "forward": fmt.Sprint(got.EnvForwardAllowlist), "roots": fmt.Sprint(got.SourceRoots),
-			"times":  fmt.Sprint(got.PollingInterval, got.JobStatusLoopInterval, got.RequestTimeout, got.RequestRetryWait, got.RequestRetryMaxWait, got.CircuitBreakerTimeout),
-			"counts": fmt.Sprint(got.RequestRetryCount, got.CircuitBreakerFailures),
-		}); diff != "" {
-			t.Errorf("want -, got +\n%s", diff)
-		}
-		if got.Token.Empty() || len(got.Notices) != 0 {
-			t.Errorf("token %v, notices %q", got.Token, got.Notices)
-		}
 	})
 }

@@ -31,49 +31,57 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-// versions are the directories below testdata that hold what earlier versions wrote: one for each version
-// from which an upgrade is promised. The command in record makes one.
-var versions = []string{"v0"}
-
-// eachVersion runs a test for what each of them wrote.
+// eachVersion runs a test for what this version wrote, and for what the releases did of which there is a recording: the
+// directories below testdata.
 func eachVersion(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
-	for _, v := range versions {
-		t.Run(v, func(t *testing.T) { test(t, filepath.Join("testdata", v)) })
+	releases, err := filepath.Glob(filepath.Join("testdata", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range append(releases, recorded) {
+		name := filepath.Base(dir)
+		if dir == recorded {
+			name = "this"
+		}
+		t.Run(name, func(t *testing.T) { test(t, dir) })
 	}
 }
 
-// The types below are those of the command that records.
-
+// stored is one record as it is written down.
 type stored struct {
 	Part    string                      `json:"part"`
 	Sort    string                      `json:"sort"`
 	Version int64                       `json:"version"`
-	Indexes map[store.Index]store.Entry `json:"indexes"`
-	Expires int64                       `json:"expires"`
-	Value   json.RawMessage             `json:"value"`
+	Indexes map[store.Index]store.Entry `json:"indexes,omitempty"`
+	Expires int64                       `json:"expires,omitempty"`
+	Value   json.RawMessage             `json:"value,omitempty"`
+	Packed  []byte                      `json:"packed,omitempty"` // in place of it, where the value is not JSON
 }
 
+// call is one exchange with the control plane, or one of its passes.
 type call struct {
 	At       time.Time         `json:"at"`
-	Pass     bool              `json:"pass"`
-	Method   string            `json:"method"`
-	Path     string            `json:"path"`
-	Header   map[string]string `json:"header"`
-	Request  json.RawMessage   `json:"request"`
-	Status   int               `json:"status"`
-	Response json.RawMessage   `json:"response"`
+	Pass     bool              `json:"pass,omitempty"`
+	Method   string            `json:"method,omitempty"`
+	Path     string            `json:"path,omitempty"` // with its query
+	Header   map[string]string `json:"header,omitempty"`
+	Request  json.RawMessage   `json:"request,omitempty"`
+	Status   int               `json:"status,omitempty"`
+	Response json.RawMessage   `json:"response,omitempty"`
 }
 
+// message is a launch message as it lies in the queue.
 type message struct {
 	Name string          `json:"name"`
 	Body json.RawMessage `json:"body"`
 }
 
+// scene names what there is when the records are written down.
 type scene struct {
 	At        time.Time          `json:"at"`
 	Tokens    map[string]string  `json:"tokens"`
-	Workflows map[string]string  `json:"workflows"`
+	Workflows map[string]string  `json:"workflows"` // ids by what they are there for
 	Jobs      map[string]api.Job `json:"jobs"`
 	Runs      map[string]api.Run `json:"runs"`
 }
@@ -111,10 +119,10 @@ func sceneOf(t *testing.T, dir string) scene {
 	return s
 }
 
-// database unpacks the database file that the earlier version wrote.
+// database unpacks the database file of a recording.
 func database(t *testing.T, dir, to string) {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(read(t, dir, "data", "dayfly.db.gz")))
+	z, err := gzip.NewReader(bytes.NewReader(read(t, dir, "dayfly.db.gz")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +158,7 @@ func fill(t *testing.T, st store.Store, records []stored) {
 			}
 			left = true
 			ops = append(ops, store.Put(store.Record{
-				Key: store.Key{Part: r.Part, Sort: r.Sort}, Value: r.Value, Indexes: r.Indexes, Expires: r.Expires,
+				Key: store.Key{Part: r.Part, Sort: r.Sort}, Value: append(r.Packed, r.Value...), Indexes: r.Indexes, Expires: r.Expires,
 			}, version-1))
 			if len(ops) == 50 {
 				flush()
@@ -163,11 +171,11 @@ func fill(t *testing.T, st store.Store, records []stored) {
 	}
 }
 
-// opened is how a store with the records of an earlier version comes to be.
+// opened is how a store with recorded records comes to be.
 type opened func(t *testing.T, dir string, records []stored) store.Store
 
-// stores are the three that a control plane of ours runs over. That of SQLite is opened over the earlier
-// version's own file unless the records were changed.
+// stores are the three that a control plane of ours runs over. That of SQLite is opened over the recorded file unless
+// the records were changed.
 var stores = map[string]opened{
 	"memory": func(t *testing.T, _ string, records []stored) store.Store {
 		st := memory.New()
@@ -223,14 +231,21 @@ func (c *clock) now() time.Time {
 	return c.t
 }
 
+func (c *clock) last() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
 func (c *clock) set(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.t = t
 }
 
-// world is this version's control plane over an earlier version's records.
+// world is this version's control plane over recorded records.
 type world struct {
+	dir     string // of the recording
 	clock   *clock
 	plane   *controlplane.Plane
 	handler http.Handler
@@ -242,18 +257,19 @@ type world struct {
 
 func newWorld(t *testing.T, dir string, st store.Store) *world {
 	t.Helper()
-	w := &world{clock: &clock{}, scene: sceneOf(t, dir)}
+	w := &world{dir: dir, clock: &clock{}, scene: sceneOf(t, dir)}
 	w.clock.set(w.scene.At)
 	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory})
 	w.handler = httpapi.New(w.plane, httpapi.Config{})
 	return w
 }
 
-// kinds are the kinds of record that every version has, each by the key that one begins with.
+// kinds are kinds of record that are in every recording, each by the key that one begins with.
 var kinds = []string{
-	"active/", "audit/", "claim/pool:", "idem/", "lane/|lane", "lane/|wait/c/", "limit/|org", "limit/|pool/", "org/|pool/", "org/|poolname/",
-	"org/|token/", "org/|workspace/", "orgs|", "pass|pass", "pool/|runner/", "pool/|wake", "timer/", "token/|token", "wf/|attempt/", "wf/|beat",
-	"wf/|ev/", "wf/|log/", "wf/|logend/", "wf/|result/", "wf/|spec", "wf/|step/", "wf/|wf",
+	"active/", "audit/", "claim/pool:", "cut/", "freed/", "idem/", "lane/|lane", "lane/|wait/", "limit/|org", "limit/|pool/", "org/|pool/",
+	"org/|poolname/", "org/|principal/", "org/|produced/", "org/|token/", "org/|workspace/", "orgs|", "pass|clock", "pool/|heard", "pool/|runner/",
+	"pool/|sole", "pool/|wake", "seal/", "timer/", "token/|token", "wf/|attempt/", "wf/|beat", "wf/|ev/", "wf/|log/", "wf/|logend/",
+	"wf/|result/", "wf/|spec", "wf/|step/", "wf/|wf",
 }
 
 func TestFixtures_HoldEveryKindOfRecordAndEveryState(t *testing.T) {

@@ -1,12 +1,4 @@
-// Command record writes what the version that it is built of stores and says: the records of a control
-// plane with work in every state, the calls that go on from there with their answers, and the launch
-// messages and tickets of that work. The tests in the directory above hold later versions to it.
-//
-//	go run ./test/upgrade/record DIR
-//
-// With each release it is run once, in the release's own tree, into a new directory next to testdata/v0.
-// It uses only what every version has had, so that it can also be put into an older tree.
-package main
+package upgrade_test
 
 import (
 	"bytes"
@@ -14,12 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -29,18 +23,37 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: record DIR")
-		os.Exit(2) //nolint:forbidigo // this is main
-	}
-	if err := run(context.Background(), os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, "record:", err)
-		os.Exit(1) //nolint:forbidigo // as above
-	}
+// keep is where the recording of this version goes that a release keeps: CONTRIBUTING.md.
+var keep = flag.String("record", "", "write what this version stores and says into this new directory, and keep it")
+
+// recorded is the directory with the recording of this version, which each run of the tests makes anew.
+var recorded string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
 }
 
-func run(ctx context.Context, dir string) (err error) {
+func run(m *testing.M) (code int) {
+	recorded = *keep
+	if recorded == "" {
+		var err error
+		if recorded, err = os.MkdirTemp("", "dayfly-record-"); err != nil {
+			fmt.Fprintln(os.Stderr, "record:", err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(recorded) }()
+	}
+	if err := record(context.Background(), recorded); err != nil {
+		fmt.Fprintln(os.Stderr, "record:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// record writes what this version stores and says: the records of a control plane with work in every state, the calls
+// that go on from there with their answers, and the launch messages and tickets of that work.
+func record(ctx context.Context, dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // fixtures are for everybody
 		return err
 	}
@@ -54,15 +67,13 @@ func run(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, st.Close()) }()
 	noting := &noting{Store: st, keys: map[store.Key]bool{}}
 	r := newRecorder(ctx, noting)
 	if err := r.record(func() error { return r.save(ctx, noting, dir, database) }); err != nil {
-		return errors.Join(err, st.Close())
+		return err
 	}
-	if err := lines(filepath.Join(dir, "calls.jsonl"), r.calls[r.middleAt:]); err != nil {
-		return errors.Join(err, st.Close())
-	}
-	return st.Close()
+	return writeLines(filepath.Join(dir, "calls.jsonl"), r.calls[r.middleAt:])
 }
 
 // noting is a store that knows what was ever written to it.
@@ -81,16 +92,6 @@ func (n *noting) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return n.Store.Commit(ctx, id, ops...)
 }
 
-// stored is one record as it is written down.
-type stored struct {
-	Part    string                      `json:"part"`
-	Sort    string                      `json:"sort"`
-	Version int64                       `json:"version"`
-	Indexes map[store.Index]store.Entry `json:"indexes,omitempty"`
-	Expires int64                       `json:"expires,omitempty"`
-	Value   json.RawMessage             `json:"value"`
-}
-
 // save writes the state of the middle: records, database, messages, keys, names.
 func (r *recorder) save(ctx context.Context, n *noting, dir, database string) error {
 	keys := make([]store.Key, 0, len(n.keys))
@@ -105,33 +106,33 @@ func (r *recorder) save(ctx context.Context, n *noting, dir, database string) er
 			return err
 		}
 		for _, rec := range got {
-			records = append(records, stored{rec.Key.Part, rec.Key.Sort, rec.Version, rec.Indexes, rec.Expires, rec.Value})
+			one := stored{Part: rec.Key.Part, Sort: rec.Key.Sort, Version: rec.Version, Indexes: rec.Indexes, Expires: rec.Expires}
+			if json.Valid(rec.Value) {
+				one.Value = rec.Value
+			} else {
+				one.Packed = rec.Value
+			}
+			records = append(records, one)
 		}
 	}
-	if err := lines(filepath.Join(dir, "records.jsonl"), records); err != nil {
+	if err := writeLines(filepath.Join(dir, "records.jsonl"), records); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil { //nolint:gosec // as above
-		return err
-	}
-	if err := pack(ctx, database, filepath.Join(dir, "data", "dayfly.db.gz")); err != nil {
+	if err := pack(ctx, database, filepath.Join(dir, "dayfly.db.gz")); err != nil {
 		return err
 	}
 	keyFile, err := ticket.FormatKeys(ticketKey())
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "data", "ticket-keys.json"), keyFile, 0o600); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "data", "admin-token"), []byte(r.scene.Tokens["admin"]+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "ticket-keys.json"), keyFile, 0o600); err != nil {
 		return err
 	}
 	messages, err := r.messages()
 	if err != nil {
 		return err
 	}
-	if err := lines(filepath.Join(dir, "messages.jsonl"), messages); err != nil {
+	if err := writeLines(filepath.Join(dir, "messages.jsonl"), messages); err != nil {
 		return err
 	}
 	r.scene.At = r.clock.last()
@@ -147,12 +148,6 @@ func ticketKey() ticket.Key {
 	return ticket.Key{ID: "upgrade-test", Secret: redact.New(strings.Repeat("k", ticket.KeySize))}
 }
 
-// message is a launch message as it lies in the queue.
-type message struct {
-	Name string          `json:"name"`
-	Body json.RawMessage `json:"body"`
-}
-
 func (r *recorder) messages() ([]message, error) {
 	ring, err := ticket.NewKeyring(ticketKey())
 	if err != nil {
@@ -163,6 +158,7 @@ func (r *recorder) messages() ([]message, error) {
 		job := r.scene.Jobs[name]
 		sealed, err := ring.Seal(ticket.Claims{
 			Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: r.clock.last().Add(48 * time.Hour),
+			Group: job.Organization + "/" + job.Workspace, Organization: job.Organization, WorkspaceID: job.WorkspaceID,
 		})
 		if err != nil {
 			return nil, err
@@ -217,7 +213,7 @@ func pack(ctx context.Context, from, to string) error {
 	return os.WriteFile(to, b.Bytes(), 0o600)
 }
 
-func lines[T any](path string, list []T) error {
+func writeLines[T any](path string, list []T) error {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

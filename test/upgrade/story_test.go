@@ -1,4 +1,4 @@
-package main
+package upgrade_test
 
 import (
 	"time"
@@ -58,7 +58,7 @@ func (r *recorder) people() {
 func (r *recorder) history() {
 	r.workspace("expired", func(w *api.Workspace) { w.Pool = "idle" })
 	r.scene.Workflows["expired"] = r.submit("expired", workflow.Update)
-	r.clock.advance(24*time.Hour + time.Minute)
+	r.clock.set(r.clock.last().Add(24*time.Hour + time.Minute))
 	r.live(3 * time.Minute)
 
 	r.fresh("never-started", workflow.Update)

@@ -1,9 +1,8 @@
-package main
+package upgrade_test
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -22,52 +20,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// clock is the time of the scene.
-type clock struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(time.Microsecond)
-	return c.t
-}
-
-func (c *clock) last() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.t
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(d)
-}
-
-// call is one exchange with the control plane, or one of its passes.
-type call struct {
-	At       time.Time         `json:"at"`
-	Pass     bool              `json:"pass,omitempty"`
-	Method   string            `json:"method,omitempty"`
-	Path     string            `json:"path,omitempty"` // with its query
-	Header   map[string]string `json:"header,omitempty"`
-	Request  json.RawMessage   `json:"request,omitempty"`
-	Status   int               `json:"status,omitempty"`
-	Response json.RawMessage   `json:"response,omitempty"`
-}
-
-// scene names what there is in the middle.
-type scene struct {
-	At        time.Time          `json:"at"`
-	Tokens    map[string]string  `json:"tokens"`
-	Workflows map[string]string  `json:"workflows"` // ids by what they are there for
-	Jobs      map[string]api.Job `json:"jobs"`
-	Runs      map[string]api.Run `json:"runs"`
-}
 
 // recorder is a control plane whose calls are written down.
 type recorder struct {
@@ -174,10 +126,12 @@ func (r *recorder) pass() {
 	must(err)
 }
 
-// live lets time pass as it does for a control plane that is up.
+// live lets time pass as it does for a control plane that is up, and for a pool whose agent asks what it holds.
 func (r *recorder) live(d time.Duration) {
 	for ; d > 0; d -= time.Minute {
-		r.clock.advance(min(d, time.Minute))
+		r.clock.set(r.clock.last().Add(min(d, time.Minute)))
+		_, err := r.pool().Held(r.ctx, "one", "")
+		must(err)
 		r.pass()
 	}
 }
@@ -213,7 +167,7 @@ func (r *recorder) fresh(name string, op workflow.Operation) {
 
 // claimed claims the one workflow that can be claimed, under a name.
 func (r *recorder) claimed(name string) api.Job {
-	got, err := r.pool().Claim(r.ctx, api.Claim{Instance: "one", Version: "v0", Max: 10})
+	got, err := r.pool().Claim(r.ctx, api.Claim{Instance: "one", Version: "recorded", Max: 10})
 	must(err)
 	if len(got.Jobs) != 1 || r.scene.Workflows[name] != "" && got.Jobs[0].ID != r.scene.Workflows[name] {
 		must(fmt.Errorf("claimed %d jobs (%+v), want the one of %s", len(got.Jobs), got, name))
