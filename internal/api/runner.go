@@ -139,7 +139,6 @@ type Spec struct {
 	Secrets           []Secret           `json:"secrets,omitempty" doc:"References of secret values, and where the engine finds them"`
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
 	PullRequest       bool               `json:"pull_request,omitempty" doc:"Whether its code is that of a pull request which nobody has approved: then the engine gets no forwarded variable that may be secret"`
-	Size              string             `json:"size" doc:"CPU and memory of the task" example:"small"` // nothing reads it here; records have it, and the first version read it
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
 	For               workflow.Operation `json:"for,omitempty" doc:"With operation preview: leave the plan, so that a run of this operation can apply it once it is approved" example:"update"`
 	Plan              *PlanRef           `json:"plan,omitempty" doc:"The approved plan that the run applies, and nothing else"`

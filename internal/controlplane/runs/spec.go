@@ -24,8 +24,7 @@ func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, in.Options, ws.W.Source), State: *ws.W.State,
 		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
 		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
-		Size: w.Size, MaxRuntimeSeconds: w.MaxRuntime.Seconds(),
-		Flags: ws.W.Flags, VarFiles: ws.W.VarFiles, Files: ws.W.Files, Hooks: ws.W.Hooks, Modules: modulesOf(w, ws.W), Options: in.Options,
+		MaxRuntimeSeconds: w.MaxRuntime.Seconds(), Flags: ws.W.Flags, VarFiles: ws.W.VarFiles, Files: ws.W.Files, Hooks: ws.W.Hooks, Modules: modulesOf(w, ws.W), Options: in.Options,
 		Image: ws.W.Image, Spot: ws.W.Spot, DiskGiB: ws.W.DiskGiB, Inputs: inputsOf(w, ws.W),
 	}
 }
