@@ -64,11 +64,6 @@ type Document struct {
 	Value any    // of the type of its kind: api.Workspace, api.PoolSettings, ...
 }
 
-// later are fields of other versions, with what to do instead.
-var later = map[string]string{
-	"source.sha256": "write it below source.archive, beside its url",
-}
-
 // Read reads a file of workspaces.
 func Read(path string) ([]api.Workspace, error) {
 	docs, err := ReadAll(path, Workspace)
@@ -440,10 +435,6 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (f ref
 		default:
 			names = append(names, name)
 		}
-	}
-	if why, ok := later[path]; ok {
-		p.wrong(k, path, "%s", why)
-		return f, false
 	}
 	if near := config.Nearest(k.Value, names); near != "" {
 		p.wrong(k, path, "unknown field: did you mean %s?", near)

@@ -97,7 +97,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"engin: tofu",                            // 2
 		"hooks: []",                              // 3
 		"stack: dev",                             // 4
-		"source: {sha256: abc, directory: [x]}",  // 5
+		"source: {directory: [x]}",               // 5
 		"environment: {PORT: 80}",                // 6
 		"environment: {}",                        // 7
 		"max_active: many",                       // 8
@@ -120,7 +120,6 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 	want := []string{
 		`w.yaml:1: name: want a string: put "5" into quotes`,
 		"w.yaml:2: engin: unknown field: did you mean engine?",
-		"w.yaml:5: source.sha256: write it below source.archive, beside its url",
 		"w.yaml:5: source.directory: want a string",
 		`w.yaml:6: environment.PORT: want a string: put "80" into quotes`,
 		"w.yaml:7: environment: is given twice",
