@@ -82,7 +82,7 @@ func (w *world) claimed(t *testing.T, n int, change ...func(*api.LaunchMessage))
 		t.Fatalf("claimed %d of %d jobs: %v", len(got.Jobs), n, err)
 	}
 	for _, job := range got.Jobs {
-		sealed, err := w.Keyring.Seal(ticket.Claims{Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: time.Now().Add(time.Hour)})
+		sealed, err := w.Keyring.Seal(ticket.Claims{Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: time.Now().Add(time.Hour), Group: "default/net", Organization: "default", WorkspaceID: "ws_1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -135,7 +135,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) ticket() string {
 	w.t.Helper()
-	sealed, err := w.ring.Seal(ticket.Claims{Job: w.job.ID, Attempt: w.job.Attempt, Token: redact.New(w.job.Token), Expires: time.Now().Add(time.Hour), Organization: "default", WorkspaceID: w.job.Needs.WorkspaceID})
+	sealed, err := w.ring.Seal(ticket.Claims{Job: w.job.ID, Attempt: w.job.Attempt, Token: redact.New(w.job.Token), Expires: time.Now().Add(time.Hour), Group: "default/net", Organization: "default", WorkspaceID: w.job.Needs.WorkspaceID})
 	w.must(err)
 	w.shown = append(w.shown, sealed)
 	return sealed

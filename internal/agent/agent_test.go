@@ -431,7 +431,7 @@ func TestRun_ReportsTheTaskOfAClaimThatItAdopts(t *testing.T) {
 		t.Fatalf("claimed %d, %v", len(out.Jobs), err)
 	}
 	job := out.Jobs[0]
-	sealed, err := s.ring.Seal(ticket.Claims{Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: time.Now().Add(time.Hour)})
+	sealed, err := s.ring.Seal(ticket.Claims{Job: job.ID, Attempt: job.Attempt, Token: redact.New(job.Token), Expires: time.Now().Add(time.Hour), Group: "default/net", Organization: "default", WorkspaceID: job.Needs.WorkspaceID})
 	if err != nil {
 		t.Fatal(err)
 	}

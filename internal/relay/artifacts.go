@@ -96,13 +96,10 @@ func (l *lent) end(to lentTo) {
 	delete(l.all, to)
 }
 
-// lends returns an error if this relay has no place for artifacts, or if the ticket does not name their workspace.
-func (r *Relay) lends(c call) error {
-	switch {
-	case r.cfg.Places == nil:
-		return workflow.Refuse(workflow.ErrUnsupported, "", "the stack of this pool has no place for artifacts: upgrade it")
-	case c.claims.Organization == "" || c.claims.WorkspaceID == "":
-		return workflow.Refuse(workflow.ErrUnsupported, "", "the ticket of this run does not say whose artifacts it has, because an older poller made it: submit the run again")
+// lends returns an error if this relay has no place for artifacts.
+func (r *Relay) lends() error {
+	if r.cfg.Places == nil {
+		return workflow.Refuse(workflow.ErrUnsupported, "", "the relay of this pool has no place for artifacts: give it one, such as the bucket of the pool's stack")
 	}
 	return nil
 }
@@ -110,7 +107,7 @@ func (r *Relay) lends(c call) error {
 // artifacts forwards an announcement with the place, and adds where the bytes are to go. Their keys come from the
 // ticket, whatever the runner says.
 func (r *Relay) artifacts(ctx context.Context, c call) answer {
-	if err := r.lends(c); err != nil {
+	if err := r.lends(); err != nil {
 		return refusal(err)
 	}
 	var body map[string]json.RawMessage
@@ -147,7 +144,7 @@ func (r *Relay) artifacts(ctx context.Context, c call) answer {
 // ticket's workspace, whatever the control plane says, but for the outputs that a run gets from other workspaces: these
 // are of the ticket's organization, and it lends nothing else of another workspace.
 func (r *Relay) input(ctx context.Context, c call) answer {
-	if err := r.lends(c); err != nil {
+	if err := r.lends(); err != nil {
 		return refusal(err)
 	}
 	a := r.forward(ctx, c, r.cfg.Forward)

@@ -16,9 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/artifact"
-	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/relay"
-	"github.com/dayfly-dev/dayfly/internal/ticket"
 )
 
 var (
@@ -31,15 +29,10 @@ func sum(text string) string {
 	return hex.EncodeToString(s[:])
 }
 
-// owned shows a ticket that says whose artifacts the run has.
+// owned shows the ticket of an attempt.
 func owned(t *testing.T, job string, attempt int) func(*http.Request) {
 	t.Helper()
-	sealed, err := ring.Seal(ticket.Claims{
-		Job: job, Attempt: attempt, Token: redact.New(token), Expires: time.Now().Add(time.Hour), Organization: "default", WorkspaceID: "ws_1",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sealed := seal(t, job, attempt, time.Now().Add(time.Hour))
 	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+sealed) }
 }
 
@@ -157,7 +150,7 @@ func TestArtifacts_WithAMemberTwiceAreNotForwarded(t *testing.T) {
 	u := newUpstream()
 	u.answer = recording(api.Artifact{})
 	r := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir())})
-	w := call(t, r, "artifacts", "wf_1", `{"artifacts":[],"artifacts":[{"name":"files/a"}]}`, owned(t, "wf_1", 1))
+	w := call(t, r, "artifacts", "wf_1", `{"artifacts":[],"artifacts":[{"name":"files/a"}]}`)
 	if w.Code != http.StatusUnprocessableEntity || len(u.made()) != 0 {
 		t.Errorf("%d %s, %d forwarded", w.Code, w.Body, len(u.made()))
 	}
@@ -167,28 +160,25 @@ func TestArtifacts_AnotherJobsSocket(t *testing.T) {
 	u := newUpstream()
 	u.answer = recording(api.Artifact{})
 	r := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir())})
-	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1))
-	w := call(t, r.For("wf_2", 1), "bytes", "wf_1", "one", owned(t, "wf_1", 1), method("PUT"), named("files/a"))
+	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"))
+	w := call(t, r.For("wf_2", 1), "bytes", "wf_1", "one", method("PUT"), named("files/a"))
 	if w.Code != http.StatusUnauthorized {
 		t.Errorf("its path: %d %s", w.Code, w.Body)
 	}
-	w = call(t, r.For("wf_2", 1), "bytes", "wf_2", "one", owned(t, "wf_2", 1), method("PUT"), named("files/a"))
+	w = call(t, r.For("wf_2", 1), "bytes", "wf_2", "one", method("PUT"), named("files/a"))
 	if code(t, w) != "busy" {
 		t.Errorf("its name: %d %s", w.Code, w.Body)
 	}
 }
 
-func TestArtifacts_NeedATicketThatSaysWhoseTheyAreAndAPlace(t *testing.T) {
+func TestArtifacts_NeedAPlace(t *testing.T) {
 	u := newUpstream()
-	with := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir())})
 	without := u.relay(t, relay.Config{Hold: -1})
 	get := method(http.MethodGet)
 	for name, w := range map[string]*httptest.ResponseRecorder{
-		"an older poller's ticket":        call(t, with, "artifacts", "wf_1", announcement("files/a", "one")),
-		"the input, with an older ticket": call(t, with, "input", "wf_1", "", get),
-		"no place":                        call(t, without, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1)),
-		"no place of the input":           call(t, without, "input", "wf_1", "", owned(t, "wf_1", 1), get),
-		"no place of bytes":               call(t, without, "bytes", "wf_1", "one", owned(t, "wf_1", 1), get),
+		"no place":              call(t, without, "artifacts", "wf_1", announcement("files/a", "one")),
+		"no place of the input": call(t, without, "input", "wf_1", "", get),
+		"no place of bytes":     call(t, without, "bytes", "wf_1", "one", get),
 	} {
 		if code(t, w) != "not_in_this_version" {
 			t.Errorf("%s: got %d %s", name, w.Code, w.Body)
@@ -204,9 +194,9 @@ func TestArtifacts_OfMinutesAgoAreAnnouncedAgain(t *testing.T) {
 	u.answer = recording(api.Artifact{})
 	now := time.Now()
 	r := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir()), Now: func() time.Time { return now }})
-	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1))
+	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"))
 	now = now.Add(11 * time.Minute)
-	if w := call(t, r, "bytes", "wf_1", "one", owned(t, "wf_1", 1), method("PUT"), named("files/a")); code(t, w) != "busy" {
+	if w := call(t, r, "bytes", "wf_1", "one", method("PUT"), named("files/a")); code(t, w) != "busy" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -241,12 +231,12 @@ func TestInput_IsThatOfTheTicketsWorkspace(t *testing.T) {
 			u := newUpstream()
 			u.answer = recording(tc.input)
 			r := u.relay(t, relay.Config{Hold: -1, Places: dir})
-			w := call(t, r, "input", "wf_1", "", owned(t, "wf_1", 1), method("GET"))
+			w := call(t, r, "input", "wf_1", "", method("GET"))
 			if tc.want != "" {
 				if got := code(t, w); got != tc.want {
 					t.Errorf("%d %s", w.Code, w.Body)
 				}
-				if w := call(t, r, "bytes", "wf_1", "", owned(t, "wf_1", 1), method("GET")); code(t, w) != "busy" {
+				if w := call(t, r, "bytes", "wf_1", "", method("GET")); code(t, w) != "busy" {
 					t.Errorf("the bytes: %d %s", w.Code, w.Body)
 				}
 				return
@@ -255,7 +245,7 @@ func TestInput_IsThatOfTheTicketsWorkspace(t *testing.T) {
 			if err := json.Unmarshal(w.Body.Bytes(), &in); err != nil || in.Download == nil || in.Download.URL != "/v1/jobs/wf_1/bytes" {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
-			if w := call(t, r, "bytes", "wf_1", "", owned(t, "wf_1", 1), method("GET")); w.Body.String() != text {
+			if w := call(t, r, "bytes", "wf_1", "", method("GET")); w.Body.String() != text {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
 		})
@@ -302,11 +292,11 @@ func TestInput_OfAnotherWorkspaceIsItsOutputsAlone(t *testing.T) {
 			u := newUpstream()
 			u.answer = recording(tc.input)
 			r := u.relay(t, relay.Config{Hold: -1, Places: dir})
-			w := call(t, r, "input", "wf_1", "", owned(t, "wf_1", 1), method("GET"), forInput("3"))
+			w := call(t, r, "input", "wf_1", "", method("GET"), forInput("3"))
 			if made := u.made(); len(made) != 1 || made[0].Header.Get(api.HeaderInput) != "3" {
 				t.Errorf("the control plane is asked %+v", made)
 			}
-			bytes := call(t, r, "bytes", "wf_1", "", owned(t, "wf_1", 1), method("GET"))
+			bytes := call(t, r, "bytes", "wf_1", "", method("GET"))
 			if sent := w.Code == 200 && bytes.Body.String() == text; sent != tc.sent {
 				t.Errorf("sent %t: %d %s, %d %s", sent, w.Code, w.Body, bytes.Code, bytes.Body)
 			}
@@ -318,7 +308,7 @@ func TestInput_OfAnotherWorkspaceIsItsOutputsAlone(t *testing.T) {
 	// Without the header, what another workspace has left is refused as before.
 	u := newUpstream()
 	u.answer = recording(good)
-	if w := call(t, u.relay(t, relay.Config{Hold: -1, Places: dir}), "input", "wf_1", "", owned(t, "wf_1", 1), method("GET")); code(t, w) != "conflict" {
+	if w := call(t, u.relay(t, relay.Config{Hold: -1, Places: dir}), "input", "wf_1", "", method("GET")); code(t, w) != "conflict" {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
@@ -340,13 +330,13 @@ func TestArtifacts_ToABucketDoNotComeHere(t *testing.T) {
 	u := newUpstream()
 	u.answer = recording(api.Artifact{})
 	r := u.relay(t, relay.Config{Hold: -1, Places: bucket{}})
-	w := call(t, r, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1))
+	w := call(t, r, "artifacts", "wf_1", announcement("files/a", "one"))
 	var taken api.ArtifactsTaken
 	want := []api.Transfer{{Method: "PUT", URL: "https://b.example.com/runs/default/ws_1/wf_1/1/files/a?sum=" + sum("one")}}
 	if err := json.Unmarshal(w.Body.Bytes(), &taken); err != nil || !cmp.Equal(want, taken.Uploads) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if w := call(t, r, "bytes", "wf_1", "one", owned(t, "wf_1", 1), method("PUT"), named("files/a")); code(t, w) != "not_in_this_version" {
+	if w := call(t, r, "bytes", "wf_1", "one", method("PUT"), named("files/a")); code(t, w) != "not_in_this_version" {
 		t.Errorf("the bytes: %d %s", w.Code, w.Body)
 	}
 	if strings.Contains(u.log.String(), "sum=") {
@@ -359,7 +349,7 @@ func TestArtifacts_TakeLongerThanACall(t *testing.T) {
 	u := newUpstream()
 	u.answer = recording(api.Artifact{})
 	r := u.relay(t, relay.Config{Hold: -1, Places: artifact.NewDirectory(t.TempDir())})
-	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"), owned(t, "wf_1", 1))
+	call(t, r, "artifacts", "wf_1", announcement("files/a", "one"))
 	server := httptest.NewUnstartedServer(r)
 	server.Config.ReadTimeout, server.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
 	server.Start()

@@ -154,7 +154,9 @@ var ring = func() *ticket.Keyring {
 
 func seal(t *testing.T, job string, attempt int, expires time.Time) string {
 	t.Helper()
-	s, err := ring.Seal(ticket.Claims{Job: job, Attempt: attempt, Token: redact.New(token), Expires: expires})
+	s, err := ring.Seal(ticket.Claims{
+		Job: job, Attempt: attempt, Token: redact.New(token), Expires: expires, Group: "default/" + job, Organization: "default", WorkspaceID: "ws_1",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,8 +161,7 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 		Task: c.header.Get(api.HeaderTask), Boot: c.header.Get(api.HeaderBoot),
 		LogEnd: in.LogEnd, SentAtMS: r.cfg.Now().UnixMilli(), Result: body, Tail: tail,
 	}
-	group := cmp.Or(c.claims.Group, c.job)
-	for err = r.keep(ctx, report, group); err != nil; err = r.keep(ctx, report, group) {
+	for err = r.keep(ctx, report, c.claims.Group); err != nil; err = r.keep(ctx, report, c.claims.Group) {
 		log.Warn("result not kept; its runner repeats it", "with_log", report.Tail != nil, "err", err)
 		if report.Tail == nil {
 			return a

@@ -23,7 +23,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/relay"
-	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -58,18 +57,13 @@ func problemText(t *testing.T, err error) string {
 	return string(text)
 }
 
-// A ticket of an older poller does not say whose it is: its results are a group of their own.
 func TestReports_AreKeptForTheGroupOfTheirTicket(t *testing.T) {
 	u, k := newUpstream(), &kept{}
 	u.err = errors.New("connection refused")
 	h := u.relay(t, relay.Config{Reports: k})
-	sealed, err := ring.Seal(ticket.Claims{Job: "wf_2", Attempt: 1, Token: redact.New(token), Expires: time.Now().Add(time.Hour), Group: "default/net"})
-	if err != nil {
-		t.Fatal(err)
-	}
 	call(t, h, "result", "wf_1", goodResult)
-	call(t, h, "result", "wf_2", goodResult, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+sealed) })
-	if d := cmp.Diff([]string{"wf_1", "default/net"}, k.groups); d != "" {
+	call(t, h, "result", "wf_2", goodResult)
+	if d := cmp.Diff([]string{"default/wf_1", "default/wf_2"}, k.groups); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)
 	}
 }
@@ -132,7 +126,7 @@ func TestReports_OnlyAResultThatCannotBeTakenNowIsKept(t *testing.T) {
 			if d := cmp.Diff(want, in); d != "" {
 				t.Errorf("kept (-want +got):\n%s", d)
 			}
-			if d := cmp.Diff([]string{"wf_1"}, k.groups); d != "" {
+			if d := cmp.Diff([]string{"default/wf_1"}, k.groups); d != "" {
 				t.Errorf("groups (-want +got):\n%s", d)
 			}
 			for _, secret := range []string{token, ticketOf(k.bodies[0])} {

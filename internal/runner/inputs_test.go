@@ -107,7 +107,7 @@ func TestRunJob_OutputsThatCannotBeLeftFailNoRun(t *testing.T) {
 	r := newRelay(t, spec)
 	r.refuse = func(call string, _ []byte) error {
 		if call == "artifacts" {
-			return workflow.Refuse(workflow.ErrUnsupported, "", "the stack of this pool has no place for artifacts: upgrade it")
+			return workflow.Refuse(workflow.ErrUnsupported, "", "the relay of this pool has no place for artifacts")
 		}
 		return nil
 	}

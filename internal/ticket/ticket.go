@@ -48,8 +48,8 @@ type Claims struct {
 	Attempt int
 	Token   redact.String
 	Expires time.Time // in whole seconds; a fraction is dropped
-	Group   string    // whom messages about the job belong to; "" in tickets of older pollers
-	// Where the artifacts of the run lie; empty in tickets of older pollers.
+	Group   string    // whom messages about the job belong to
+	// Where the artifacts of the run lie.
 	Organization, WorkspaceID string
 }
 
@@ -98,9 +98,9 @@ type payload struct {
 	Attempt int    `json:"attempt"`
 	Token   string `json:"token"`
 	Expires int64  `json:"exp"` // Unix seconds
-	Group   string `json:"group,omitempty"`
-	Org     string `json:"org,omitempty"`
-	WSID    string `json:"wsid,omitempty"`
+	Group   string `json:"group"`
+	Org     string `json:"org"`
+	WSID    string `json:"wsid"`
 }
 
 func (p payload) check() error {
@@ -113,6 +113,10 @@ func (p payload) check() error {
 		return errors.New("no token")
 	case p.Expires <= 0:
 		return errors.New("no expiry")
+	case p.Group == "":
+		return errors.New("no group")
+	case p.Org == "" || p.WSID == "":
+		return errors.New("no organization or workspace")
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func ring(t testing.TB, keys ...ticket.Key) *ticket.Keyring {
 }
 
 func claims() ticket.Claims {
-	return ticket.Claims{Job: "wf_0001", Attempt: 2, Token: redact.New("dfj_" + strings.Repeat("x", 43)), Expires: now.Add(time.Hour), Group: "default/net"}
+	return ticket.Claims{Job: "wf_0001", Attempt: 2, Token: redact.New("dfj_" + strings.Repeat("x", 43)), Expires: now.Add(time.Hour), Group: "default/net", Organization: "default", WorkspaceID: "ws_1"}
 }
 
 func seal(t testing.TB, k *ticket.Keyring, c ticket.Claims) string {
@@ -153,7 +153,7 @@ func TestOpen_ForeignFormsAreRefused(t *testing.T) {
 	}
 	secret := []byte(key.Secret.Reveal())
 	direct := jose.Recipient{Algorithm: jose.DIRECT, Key: secret, KeyID: "one"}
-	good := fmt.Sprintf(`{"job":"j","attempt":1,"token":"t","exp":%d}`, now.Add(time.Hour).Unix())
+	good := fmt.Sprintf(`{"job":"j","attempt":1,"token":"t","group":"o/w","org":"o","wsid":"w","exp":%d}`, now.Add(time.Hour).Unix())
 
 	// The helper makes tickets that do open, so that the refusals below are about what differs.
 	if _, err := k.Open(foreign(jose.A256GCM, direct, nil, good), now); err != nil {
@@ -197,6 +197,7 @@ func TestOpen_ForeignFormsAreRefused(t *testing.T) {
 		"no attempt":             {foreign(jose.A256GCM, direct, nil, `{"job":"j","token":"t","exp":9999999999}`), "no attempt"},
 		"no token":               {foreign(jose.A256GCM, direct, nil, `{"job":"j","attempt":1,"exp":9999999999}`), "no token"},
 		"no expiry":              {foreign(jose.A256GCM, direct, nil, `{"job":"j","attempt":1,"token":"t"}`), "no expiry"},
+		"no workspace":           {foreign(jose.A256GCM, direct, nil, strings.Replace(good, "wsid", "else", 1)), "no organization or workspace"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { refused(t, k, tt.text, now, tt.sentence) })
@@ -209,11 +210,14 @@ func TestSeal_IncompleteClaimsAreRefused(t *testing.T) {
 		change func(*ticket.Claims)
 		want   error
 	}{
-		"no job":    {func(c *ticket.Claims) { c.Job = "" }, workflow.ErrInvalid},
-		"attempt 0": {func(c *ticket.Claims) { c.Attempt = 0 }, workflow.ErrInvalid},
-		"no token":  {func(c *ticket.Claims) { c.Token = redact.String{} }, workflow.ErrInvalid},
-		"no expiry": {func(c *ticket.Claims) { c.Expires = time.Time{} }, workflow.ErrInvalid},
-		"too long":  {func(c *ticket.Claims) { c.Job = strings.Repeat("j", ticket.MaxLength) }, workflow.ErrTooLarge},
+		"no job":          {func(c *ticket.Claims) { c.Job = "" }, workflow.ErrInvalid},
+		"attempt 0":       {func(c *ticket.Claims) { c.Attempt = 0 }, workflow.ErrInvalid},
+		"no token":        {func(c *ticket.Claims) { c.Token = redact.String{} }, workflow.ErrInvalid},
+		"no expiry":       {func(c *ticket.Claims) { c.Expires = time.Time{} }, workflow.ErrInvalid},
+		"no group":        {func(c *ticket.Claims) { c.Group = "" }, workflow.ErrInvalid},
+		"no organization": {func(c *ticket.Claims) { c.Organization = "" }, workflow.ErrInvalid},
+		"no workspace":    {func(c *ticket.Claims) { c.WorkspaceID = "" }, workflow.ErrInvalid},
+		"too long":        {func(c *ticket.Claims) { c.Job = strings.Repeat("j", ticket.MaxLength) }, workflow.ErrTooLarge},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

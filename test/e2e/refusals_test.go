@@ -353,7 +353,7 @@ func TestRefusals_OfRunners(t *testing.T) {
 		}
 		return sealed
 	}
-	mine := ticket.Claims{Job: one.id, Attempt: 1, Token: redact.New(one.token), Expires: time.Now().Add(time.Hour)}
+	mine := ticket.Claims{Job: one.id, Attempt: 1, Token: redact.New(one.token), Expires: time.Now().Add(time.Hour), Group: "default/net", Organization: "default", WorkspaceID: "ws_1"}
 	expired := mine
 	expired.Expires = time.Now().Add(-time.Minute)
 	strangers, err := ticket.NewKeyring(ticket.Key{ID: "stranger", Secret: redact.New(strings.Repeat("k", ticket.KeySize))})

@@ -220,7 +220,7 @@ func TestKeys_ATicketOfANewerKeyIsOpenedAndNeverRefusedInHaste(t *testing.T) {
 	if err := keys.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	claims := ticket.Claims{Job: "wf_1", Attempt: 1, Token: redact.New("dfj_x"), Expires: v.now.Add(time.Hour)}
+	claims := ticket.Claims{Job: "wf_1", Attempt: 1, Token: redact.New("dfj_x"), Expires: v.now.Add(time.Hour), Group: "default/net", Organization: "default", WorkspaceID: "ws_1"}
 	ring, err := ticket.NewKeyring(newer, older)
 	if err != nil {
 		t.Fatal(err)
