@@ -259,12 +259,6 @@ func each(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int
 	return errors.Join(errs...)
 }
 
-// earlier reports whether a control plane does not know a call.
-func earlier(err error) bool {
-	refusal, ok := errors.AsType[*workflow.Error](err)
-	return ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == ""
-}
-
 // firstLines are the different lines of an error, up to a number.
 func firstLines(err error) string {
 	const most = 20

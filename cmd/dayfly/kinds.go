@@ -191,10 +191,6 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 	would, outcome, err := p.cl.CheckWorkspace(ctx, want)
 	refusal, _ := errors.AsType[*workflow.Error](err)
 	switch {
-	case earlier(err) && !p.dryRun:
-		return nil // it is checked when it is put
-	case earlier(err):
-		return refused(errors.New("this control plane is of an earlier version, which cannot say what would change: apply without --dry-run, or upgrade it"))
 	case refusal != nil && (refusal.Field == "pool" && p.described(workspacefile.Pool, want.Pool) || refusal.Field == "project" && p.described(workspacefile.Project, want.Project) || p.dependsOnDescribed(refusal.Field, want)):
 		would, outcome = want, api.OutcomeCreated // what it names is made before it, and then it is checked again
 		if there {

@@ -128,7 +128,7 @@ func (c *loginCommand) request(a *app, to credentials.Target) (*api.TokenRequest
 	return in, nil
 }
 
-// option is the issuer to log in with; nil: people log in with a token. An earlier control plane knows no issuers.
+// option is the issuer to log in with; nil: people log in with a token.
 func (c *loginCommand) option(a *app, to credentials.Target, wanted bool) (*api.LoginOption, error) {
 	bare, err := dial(to)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *loginCommand) option(a *app, to credentials.Target, wanted bool) (*api.
 	}
 	organization := cmp.Or(c.Organization, defaultOrganization)
 	options, err := bare.LoginOptions(a.ctx, organization)
-	if unknown := errors.Is(err, workflow.ErrNotFound) || errors.Is(err, workflow.ErrInvalid); err != nil && (wanted || !unknown) {
+	if err != nil {
 		return nil, err
 	}
 	var names []string

@@ -82,7 +82,7 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	line("var files", strings.Join(w.VarFiles, ", "))
 	var around api.Activity
 	if !a.json() { // what is for programs has the settings alone
-		if around, err = cl.WorkspaceActivity(a.ctx, c.Name); err != nil && !earlier(err) {
+		if around, err = cl.WorkspaceActivity(a.ctx, c.Name); err != nil {
 			return err
 		}
 	}

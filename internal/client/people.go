@@ -97,20 +97,12 @@ func (c *Client) SubmitOnce(ctx context.Context, key string, in api.Submit) (api
 
 // Retry submits an ended workflow again, as a new one. The reason may be empty.
 func (c *Client) Retry(ctx context.Context, id, reason string) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, in: because(reason), key: rand.Text()})
-}
-
-// because is the body of a request that may say why. A control plane of an older version takes none.
-func because(reason string) any {
-	if reason == "" {
-		return nil
-	}
-	return api.WithReason{Reason: reason}
+	return ask[api.Workflow](ctx, c, brief, call{what: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, in: api.WithReason{Reason: reason}, key: rand.Text()})
 }
 
 // Cancel asks for a workflow's end. The reason may be empty.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}, in: because(reason)})
+	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}, in: api.WithReason{Reason: reason}})
 }
 
 // Own decides about the states of other workspaces that a run was refused.
@@ -184,8 +176,7 @@ func (c *Client) Logs(ctx context.Context, id string, attempt int, offset int64,
 	return ask[api.LogPage](ctx, c, brief, call{what: "read log of workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id, "logs"}, query: q, wait: wait})
 }
 
-// PutWorkspace creates or changes a workspace and says which. A control plane of the
-// previous version does not say that it changed nothing.
+// PutWorkspace creates or changes a workspace, or leaves it as it is, and says which.
 func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Workspace, api.Outcome, error) {
 	var (
 		stored  api.Workspace
@@ -202,7 +193,7 @@ func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Worksp
 		switch {
 		case status == http.StatusCreated:
 			outcome = api.OutcomeCreated
-		case outcome == "", n > 0: // an earlier try may have changed it
+		case n > 0: // an earlier try may have changed it
 			outcome = api.OutcomeChanged
 		}
 		return err
@@ -210,8 +201,7 @@ func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Worksp
 	return stored, outcome, err
 }
 
-// CheckWorkspace says what PutWorkspace would do, or why it would be refused. It changes nothing. A control plane of the
-// previous version does not have this call and answers workflow.ErrNotFound without a field.
+// CheckWorkspace says what PutWorkspace would do, or why it would be refused. It changes nothing.
 func (c *Client) CheckWorkspace(ctx context.Context, in api.Workspace) (api.Workspace, api.Outcome, error) {
 	what := call{what: "check workspace " + in.Name, method: http.MethodPost, path: []string{"v1", "workspaces", in.Name, "check"}, in: in, header: http.Header{}}
 	would, err := ask[api.Workspace](ctx, c, brief, what)

@@ -25,5 +25,5 @@ func (c *Client) Tree(ctx context.Context, id string) (api.Tree, error) {
 
 // CancelTree asks for a tree's end. The reason may be empty.
 func (c *Client) CancelTree(ctx context.Context, id, reason string) (api.Tree, error) {
-	return ask[api.Tree](ctx, c, brief, call{what: "cancel tree " + id, method: http.MethodPost, path: []string{"v1", "trees", id, "cancel"}, in: because(reason)})
+	return ask[api.Tree](ctx, c, brief, call{what: "cancel tree " + id, method: http.MethodPost, path: []string{"v1", "trees", id, "cancel"}, in: api.WithReason{Reason: reason}})
 }
