@@ -24,7 +24,7 @@ type direct struct {
 	launches dispatcher.Config
 }
 
-// readDirect reads nothing more where DAYFLY_DIRECT_LAUNCH is not true, as in a stack of before.
+// readDirect reads nothing more where DAYFLY_DIRECT_LAUNCH is not true.
 func readDirect(env *boot.Env) (d direct) {
 	if d.on = env.Bool("DAYFLY_DIRECT_LAUNCH", false); d.on {
 		d.tasks = launches.Tasks(env)

@@ -132,7 +132,7 @@ func (s Seal) differs(organization string, got []AuditEvent, anchor AuditAnchor)
 				added = "the entry " + got[i].ID + " was added,"
 			}
 		}
-		return fmt.Sprintf("%s: %s after the seal was made: by somebody who can write the records, or by a function of an earlier version, which may write an entry late", s.Range(), added)
+		return fmt.Sprintf("%s: %s after the seal was made: by somebody who can write the records", s.Range(), added)
 	}
 	return s.Range() + ": an entry of it was changed, or the seal itself"
 }
