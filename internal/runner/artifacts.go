@@ -64,7 +64,7 @@ func (h *host) Keep(ctx context.Context, name, kind string, from io.ReadSeeker) 
 }
 
 // WhoseStates implements engine.Host. Nothing is changed before the control plane has answered, so it is asked as long as the run
-// may take. A refusal does not end the run by itself: an older relay does not know the call.
+// may take.
 func (h *host) WhoseStates(ctx context.Context, states []api.StateRef) (others []api.OthersState, err error) {
 	for some := range slices.Chunk(states, api.MaxStates) {
 		var got api.WhoseStates
@@ -95,8 +95,7 @@ func digest(from io.ReadSeeker) (size int64, sum string, err error) {
 // place announces artifacts, sends their bytes and reports them as placed, with the next announcement or alone. After a
 // transient error it announces what is left again, because what a relay lends is valid for minutes only.
 //
-// An error never means that the run is over, even if it says so: an older relay does not know the calls. The next
-// heartbeat finds out.
+// An error never means that the run is over, even if it says so: the next heartbeat finds out.
 func (r *run) place(ctx context.Context, left []outgoing) error {
 	var placed []string // not reported yet
 	for len(left) > 0 || len(placed) > 0 {

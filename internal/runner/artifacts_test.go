@@ -136,7 +136,7 @@ func TestRunJob_FilesThatCannotBeKeptFailNoRun(t *testing.T) {
 		err  error
 		kept bool
 	}{
-		"older relay":       {"artifacts", workflow.ErrNotFound, false},
+		"not there":         {"artifacts", workflow.ErrNotFound, false},
 		"no place":          {"artifacts", workflow.Refuse(workflow.ErrUnsupported, "", "no artifacts here"), false},
 		"away for a moment": {"artifacts", errAway, true},
 		"forgotten":         {"bytes", workflow.Refuse(workflow.ErrConflict, "", "announce it again"), true},

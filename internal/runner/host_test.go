@@ -105,7 +105,7 @@ func TestHost_KeepPlacesAnArtifact(t *testing.T) {
 		"refused":              {repeated(workflow.Refuse(workflow.ErrExists, "name", "there is another"), 1), nil, 1, "there is another"},
 		"no race":              {nil, repeated(errRace, 5), 5, "a race"},
 		"away for too long":    {nil, repeated(errAway, 1000), -1, "tried for too long: send plan/bundle.tar: away"},
-		"an older relay":       {repeated(workflow.ErrNotFound, 1), nil, 1, "not found"},
+		"said to be not there": {repeated(workflow.ErrNotFound, 1), nil, 1, "not found"},
 		"a run that is over":   {repeated(workflow.ErrOver, 1), nil, 1, "over"},
 		"a place with a fault": {nil, repeated(workflow.Refuse(workflow.ErrInvalid, "sha256", "other bytes"), 1), 1, "other bytes"},
 	} {

@@ -55,7 +55,7 @@ func (r *run) outputsOf(ctx context.Context, n int) (map[string]any, error) {
 		}
 		switch a = in.Artifact; {
 		case in.Download == nil || a.Kind != api.ArtifactOutputs:
-			return in.Control, errors.New("the relay does not know inputs from other workspaces: upgrade the stack of this pool, or its agent")
+			return in.Control, errors.New("the relay lends nothing that another workspace has left")
 		case a.Size > maxInputs:
 			return in.Control, fmt.Errorf("the outputs have %d bytes; at most %d are taken", a.Size, maxInputs)
 		}

@@ -76,10 +76,6 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)
 	defer job.Search.End()
 	err = h.step(ctx, stepSource, func(ctx context.Context) (string, error) {
-		if given := r.cfg.SourceDir != "" && spec.Source.Directory != ""; given && r.cfg.SourcePath != spec.Source.Path {
-			r.dropGiven()
-			return "", errOtherCopy
-		}
 		fetched, err := source.Fetch(ctx, source.Request{
 			Source: planned(spec), Dest: r.dirs.source, Roots: roots, Data: source.DataAbove(r.cfg.WorkDir),
 			Secrets: r.resolver(), Objects: r.objects(),
@@ -163,10 +159,6 @@ func pointers(names []string) string {
 	return fmt.Sprintf("git LFS keeps the contents of %s elsewhere, and they are not fetched: what reads one gets its pointer: %s",
 		text.Count(len(names), "file"), text.Some(names, 5))
 }
-
-// errOtherCopy means that the launcher copied a directory source as if its root module were another one: state, and
-// which workspace the engine has selected, are left out of such a copy.
-var errOtherCopy = errors.New("the agent of this runner does not know the path of a directory source: use the version of dayfly there that the control plane has")
 
 // errStale means that the source is not the one that the plan was made from.
 var errStale = errors.New("the approved plan was made from source")

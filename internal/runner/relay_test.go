@@ -34,8 +34,8 @@ type relay struct {
 	changed chan struct{} // closed and replaced at each change
 	spec    api.Spec
 	control api.Control
-	older   bool  // the control plane gives no spec with the start, and takes a result alone
-	strips  bool  // the relay takes the rest of the log out of a result, as an older one does
+	bare    bool  // the spec does not come with the start
+	strips  bool  // the relay keeps a result without the rest of its log
 	away    bool  // as a gateway whose upstream is gone
 	over    error // what every call is refused with
 	refuse  func(call string, body []byte) error
@@ -140,7 +140,7 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 			return nil, workflow.ErrAlreadyStarted
 		}
 		r.boot = boot
-		if r.older {
+		if r.bare {
 			return r.control, nil
 		}
 		return api.Started{Control: r.control, Spec: &r.spec}, nil
@@ -173,9 +173,6 @@ func (r *relay) answer(call string, req *http.Request, body []byte) (any, error)
 		var in api.Handover
 		decode(&in)
 		r.results = append(r.results, in.Result)
-		if r.older {
-			break
-		}
 		r.takeSteps(in.Steps)
 		out := api.HandedOver{Control: r.control}
 		if in.Tail != nil && !r.strips {

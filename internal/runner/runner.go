@@ -86,7 +86,6 @@ type Config struct {
 	StateStore  string    // id of the root that these lie below
 	Bucket      api.State // bucket, region and key where the state of a workspace is kept that names no place; none means nowhere
 	SourceDir   string    // where the run's directory source is; removed after use if it lies in WorkDir; empty means below SourceRoots
-	SourcePath  string    // with SourceDir: the path for which that was made
 	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath
@@ -143,7 +142,7 @@ type run struct {
 	lose context.CancelCauseFunc // of the context of the run, when it is not ours or not any more
 	lost chan struct{}           // closed with that
 
-	given *api.Spec // by the answer to start; nil means that the spec is to be asked for, and that the control plane is an older one
+	given *api.Spec // by the answer to start; nil means that it could not be read there, and is to be asked for
 
 	hidden mask.Set
 	logs   *logstream.Stream
@@ -381,8 +380,7 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	// A task that was told to stop is killed soon.
 	defer context.AfterFunc(told, func() { giveUp(reportStopped, "the relay did not take it, and the task was told to stop") })()
 
-	// What is left goes with the result, if it is not much. An older control plane takes the result alone.
-	together := r.given != nil && r.steps.hold() && r.logs.Hold()
+	together := r.steps.hold() && r.logs.Hold() // what is left goes with the result, if it is not much
 	if !together {
 		r.steps.release()
 		r.flush(retained, flushBefore)
@@ -413,11 +411,6 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	for _, less := range []func(){
 		func() { withTail, together = false, false },
 		func() { result = result.Slim() },
-		func() {
-			if result.Outcome == workflow.Failed { // for a reason that an older control plane does not know
-				result.Reason = workflow.ReasonRunnerError
-			}
-		},
 	} {
 		if err == nil || client.RunOver(err) || retained.Err() != nil {
 			break

@@ -144,15 +144,15 @@ func (a alive) read(t *testing.T) (line string, rest io.Reader) {
 
 func TestRunJob_ReportsStepsLogAndResult(t *testing.T) {
 	for name, c := range map[string]struct {
-		versions func(r *relay)
-		calls    []string // at its beginning and its end
+		relay func(r *relay)
+		calls []string // at its beginning and its end
 	}{
-		"of this version":                     {func(*relay) {}, []string{"start", "result"}},
-		"to an older control plane":           {func(r *relay) { r.older = true }, []string{"start", "spec", "result"}},
-		"through an older relay":              {func(r *relay) { r.strips = true }, []string{"start", "logs"}},
+		"in two calls":                        {func(*relay) {}, []string{"start", "result"}},
+		"of a spec that is asked for":         {func(r *relay) { r.bare = true }, []string{"start", "spec", "result"}},
+		"of a log that was not kept":          {func(r *relay) { r.strips = true }, []string{"start", "logs"}},
 		"of a result that is taken the third": {func(r *relay) { r.refuse = thirdResult() }, []string{"start", "result"}},
 	} {
-		t.Run(name, func(t *testing.T) { reportsAll(t, c.versions, c.calls) })
+		t.Run(name, func(t *testing.T) { reportsAll(t, c.relay, c.calls) })
 	}
 }
 
@@ -170,14 +170,14 @@ func thirdResult() func(call string, body []byte) error {
 	}
 }
 
-func reportsAll(t *testing.T, versions func(*relay), calls []string) {
+func reportsAll(t *testing.T, change func(*relay), calls []string) {
 	t.Helper()
 	spec, cfg := job(t, `pwd; cat file; echo "$DAYFLY_VAR_region $GREETING"; echo to stderr >&2; printf '{"url": "https://x"}' > "$DAYFLY_OUTPUTS"`)
 	spec.Variables = map[string]any{"region": "eu"}
 	spec.Environment = map[string]string{"GREETING": "hello"}
 	r := newRelay(t, spec)
 	r.control.HeartbeatSeconds = 30
-	versions(r)
+	change(r)
 	runJob(t, r, cfg)
 
 	got := r.result()

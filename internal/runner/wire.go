@@ -115,7 +115,7 @@ func configOf(given task.Environment, getenv func(string) string, bundle *task.B
 		WorkDir: given.WorkDir, Spool: task.SpoolName, Unsaved: given.Unsaved,
 		StateDir: given.StateDir, StateOlds: given.StateOlds, StateStore: given.StateStore,
 		Bucket:    api.State{Bucket: given.StateBucket, Region: getenv("AWS_REGION"), KMSKeyARN: given.StateKMSKeyARN},
-		SourceDir: given.SourceDir, SourcePath: given.SourcePath, SourceRoots: given.SourceRoots, EnginePath: given.EnginePath, Grace: given.Grace,
+		SourceDir: given.SourceDir, SourceRoots: given.SourceRoots, EnginePath: given.EnginePath, Grace: given.Grace,
 		Notice: given.Notice, Processes: given.Processes, Hooks: given.Hooks, DiskBytes: int64(given.DiskGiB) << 30,
 	}
 	if uid := given.EngineUID; uid != 0 {

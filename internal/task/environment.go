@@ -30,7 +30,6 @@ type Environment struct {
 
 	WorkDir        string        `env:"DAYFLY_WORK_DIR,path"`
 	SourceDir      string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, whatever its name elsewhere
-	SourcePath     string        `env:"DAYFLY_SOURCE_PATH"`           // of the root module below SourceDir, as the launcher knows it
 	SourceRoots    []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
 	EnginePath     []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
 	ToolsDir       string        `env:"DAYFLY_TOOLS_DIR,path"`        // of engines that were downloaded; empty: each run has its own

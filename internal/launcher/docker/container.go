@@ -175,7 +175,7 @@ func (c *Config) environ(p plan) []string {
 		given.ProvidersDir = providersTarget
 	}
 	if p.request.SourceDirectory != "" {
-		given.SourceDir, given.SourcePath = sourceTarget, p.request.SourcePath
+		given.SourceDir = sourceTarget
 	}
 	env := given.Variables()
 	env["HOME"] = workTarget

@@ -77,7 +77,7 @@ func TestContainer_HasNothingBeyondItsJob(t *testing.T) {
 		"OpenStdin": true, "StdinOnce": true, "AttachStdin": false, "StopSignal": "SIGTERM",
 		"Env": []any{
 			"DAYFLY_ATTEMPT=2", "DAYFLY_ENGINE_PATH=/dayfly/engines/0:/dayfly/engines/1", "DAYFLY_ENV_FORWARD_ALLOWLIST=REGION", "DAYFLY_GATE_BUNDLE=true", "DAYFLY_GATE_FD=0", "DAYFLY_JOB=wf-1", "DAYFLY_MAX_PROCESSES=2048",
-			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_SOURCE_PATH=live", "DAYFLY_STATE_DIR=/dayfly/state",
+			"DAYFLY_RELAY=unix:///run/dayfly/relay.sock", "DAYFLY_SOURCE_DIR=/dayfly/work/given", "DAYFLY_STATE_DIR=/dayfly/state",
 			"DAYFLY_STOP_GRACE=1m30s", "DAYFLY_TASK=task-x", "DAYFLY_TICKET=sealed", "DAYFLY_TOOLS_DIR=/dayfly/tools", "DAYFLY_UNSAVED=" + launcher.OnThis(filepath.Join(jobs, "unsaved", "task-x")), "DAYFLY_WORK_DIR=/dayfly/work", "HOME=/dayfly/work",
 		},
 		"Labels": map[string]any{

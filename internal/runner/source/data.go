@@ -15,17 +15,9 @@ import (
 // a source.
 const DataMarker = ".dayfly-data"
 
-// isData reports whether a directory with such plain files is a data directory, or was one of a version that did not
-// mark it.
-func isData(has func(file string) bool) bool {
-	return has(DataMarker) || has("lock") && (has("dayfly.db") || has("ticket-keys.json"))
-}
-
 func isDataDir(dir string) bool {
-	return isData(func(file string) bool {
-		info, err := os.Lstat(filepath.Join(dir, file))
-		return err == nil && info.Mode().IsRegular()
-	})
+	info, err := os.Lstat(filepath.Join(dir, DataMarker))
+	return err == nil && info.Mode().IsRegular()
 }
 
 // upwards yields a path and each directory above it.

@@ -23,19 +23,18 @@ func everywhere(t *testing.T, s source.Sources, dir string) map[string]error {
 	return map[string]error{"digest": digest, "fetch": fetch, "copy": s.Copy(t.Context(), dir, "", filepath.Join(t.TempDir(), "copy"))}
 }
 
-// A data directory is no source: neither the agent's own nor another's, of this version or one before.
+// A data directory is no source: neither the agent's own nor another's.
 func TestSources_DataDirectoriesAreRefused(t *testing.T) {
 	home := tempDir(t)
 	write(t, home, map[string]string{
 		"code/main.tf": "x", "own/state/default/ws/terraform.tfstate": "{}", "own/private/admin-token": "t",
 		"other/.dayfly-data": "", "other/state/default/ws/main.tf": "x",
-		"old/lock": "", "old/dayfly.db": "", "old/secrets/db": "x", "older/lock": "", "older/ticket-keys.json": "{}",
 		"above/deep/data/.dayfly-data": "", "above/main.tf": "x",
 		"to-own": "->own", "to-state": "->other/state/default", "project/lock": "", "project/main.tf": "x",
 	})
 	s := source.Sources{Roots: []string{home}, Data: filepath.Join(home, "own")}
 	for _, dir := range []string{
-		"", "own", "own/state", "own/state/default/ws", "own/private", "other", "other/state", "other/state/default/ws", "old", "old/secrets", "older",
+		"", "own", "own/state", "own/state/default/ws", "own/private", "other", "other/state", "other/state/default/ws",
 		"to-own", "to-state", "to-state/ws", "above", "above/deep", "above/deep/data",
 	} {
 		errs := everywhere(t, s, filepath.Join(home, dir))

@@ -113,9 +113,7 @@ func (c *copier) dir(ctx context.Context, name string) error {
 	if err != nil {
 		return reading(name, err)
 	}
-	if isData(func(file string) bool {
-		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == file && e.Type().IsRegular() })
-	}) {
+	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == DataMarker && e.Type().IsRegular() }) {
 		return containsData(name)
 	}
 	for _, e := range entries {
