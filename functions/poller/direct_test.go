@@ -183,6 +183,6 @@ func TestBuild_ReadsHowToLaunchOnlyWhereThePollerDoes(t *testing.T) {
 		t.Errorf("%v: want what is missing named", err)
 	}
 	if _, err := build(w.Env(append(without, "DAYFLY_DIRECT_LAUNCH", "")...)); err != nil {
-		t.Errorf("a stack of before: %v", err)
+		t.Errorf("a stack without direct launches: %v", err)
 	}
 }
