@@ -16,8 +16,7 @@ type Claim struct {
 	WaitSeconds int             `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"Seconds to wait for the first job" example:"20"`
 }
 
-// Headers in which an agent names its process with each call. They are not fields of a claim: a control plane that does
-// not know them yet passes over headers, and refuses fields.
+// Headers in which an agent names its process with each call.
 const (
 	HeaderProcess = "Dayfly-Process"
 	HeaderAfter   = "Dayfly-After"
