@@ -22,7 +22,8 @@ type noLogs struct {
 
 	mu    sync.Mutex
 	taken []api.Handover
-	limit int // bytes of a tail
+	limit int             // bytes of a tail
+	knows workflow.Reason // all others are refused; none: it knows every reason
 }
 
 var errAway = workflow.Refuse(workflow.ErrBusy, "", "not now")
@@ -43,7 +44,23 @@ func (n *noLogs) HandOver(_ context.Context, in api.Handover) (api.HandedOver, e
 	if in.Tail != nil && len(in.Tail.Lines) > n.limit {
 		return api.HandedOver{}, workflow.Refuse(workflow.ErrTooLarge, "", "too large")
 	}
+	if n.knows != "" && in.Reason != n.knows {
+		return api.HandedOver{}, workflow.Refuse(workflow.ErrInvalid, "reason", "not in the list")
+	}
 	return api.HandedOver{}, nil
+}
+
+// An outcome counts more than its reason, which the control plane does not know where the runner is newer.
+func TestRunJob_AResultWhoseReasonIsRefusedIsHandedOverWithAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spec, cfg := job(t, "exit 9")
+		r := &noLogs{limit: 1 << 20, knows: workflow.ReasonRunnerError, spec: spec}
+		cfg.Run, cfg.Relay, cfg.Spool = api.Run{Workflow: spec.Workflow, Attempt: spec.Attempt, Task: "task-1", Boot: strings.Repeat("ab", 16)}, r, "log-spool"
+		err := runner.RunJob(t.Context(), cfg)
+		if got := r.taken[len(r.taken)-1]; err != nil || got.Outcome != workflow.Failed || got.Reason != workflow.ReasonRunnerError {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
 }
 
 // R5: where the disk ends with the task, what was not taken of the log goes with the result, which counts more.

@@ -411,6 +411,11 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	for _, less := range []func(){
 		func() { withTail, together = false, false },
 		func() { result = result.Slim() },
+		func() {
+			if result.Outcome == workflow.Failed { // for a reason that the control plane does not know: the runner may be newer
+				result.Reason = workflow.ReasonRunnerError
+			}
+		},
 	} {
 		if err == nil || client.RunOver(err) || retained.Err() != nil {
 			break
