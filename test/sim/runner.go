@@ -189,7 +189,7 @@ func (b *boot) tryStart(wait time.Duration) {
 		b.observe(sent, control.Control)
 		b.beat()
 		b.watch()
-		if spec := control.Spec; spec != nil && b.w.roll("new", b.id).Float64() < .5 { // the others are of the version before
+		if spec := control.Spec; spec != nil && b.w.roll("new", b.id).Float64() < .5 { // the others ask for it, as where it could not be read
 			b.spec, b.together = true, true
 			b.soon(between(b.w.roll("prepare", b.t.ref, b.id), time.Second, 20*time.Second), "engine", func() { b.begin(*spec) })
 			return

@@ -268,7 +268,7 @@ func newWorld(t *testing.T, dir string, st store.Store) *world {
 var kinds = []string{
 	"active/", "audit/", "claim/pool:", "cut/", "freed/", "idem/", "lane/|lane", "lane/|wait/", "limit/|org", "limit/|pool/", "org/|pool/",
 	"org/|poolname/", "org/|principal/", "org/|produced/", "org/|token/", "org/|workspace/", "orgs|", "pass|clock", "pool/|heard", "pool/|runner/",
-	"pool/|sole", "pool/|wake", "seal/", "timer/", "token/|token", "wf/|attempt/", "wf/|beat", "wf/|ev/", "wf/|log/", "wf/|logend/",
+	"pool/|sole", "pool/|wake", "seal/", "timer/", "token/|token", "wf/|attempt/", "wf/|beat", "wf/|ev/", "wf/|log/",
 	"wf/|result/", "wf/|spec", "wf/|step/", "wf/|wf",
 }
 
