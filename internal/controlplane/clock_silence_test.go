@@ -219,11 +219,14 @@ func TestSilence_CountsOnlyWhileTheControlPlaneWasUp(t *testing.T) {
 		w.clock.advance(11 * time.Minute) // no pass in between: away
 		w.pass()
 		w.is(wf.ID, workflow.Running, "")
-		w.live(5 * time.Minute)
+		w.live(workflow.Silence - 2*time.Minute) // the pass after a gap counts a minute of it
+		w.is(wf.ID, workflow.Running, "")
 		_, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
 		w.must(err)
-		w.live(9 * time.Minute)
+		w.live(workflow.Silence - time.Minute)
 		w.is(wf.ID, workflow.Running, "")
+		w.live(2 * time.Minute)
+		w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerLost)
 	})
 }
 

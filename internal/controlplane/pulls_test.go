@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -432,6 +433,31 @@ func TestPull_AReadThatIsRepeatedMakesNothingTwice(t *testing.T) {
 			t.Errorf("the end is shown %d times", len(f.shown)-shown)
 		}
 	})
+}
+
+// The control plane dies when the run is submitted and its note is not: what reads the pull request is claimed again, and
+// finds that run.
+func TestPull_ACrashBeforeTheNoteMakesNothingTwice(t *testing.T) {
+	st := &off{Store: memory.New()}
+	f := pulls(t, st, required())
+	f.sends("pull_request", f.recorded("pull_request-opened", nil))
+	task := f.task()
+	st.part = record.PullKey("default", "", "", 0).Part
+	st.off = func([]store.Op) bool { return f.runs() > 0 }
+	done := f.reads(*task.Host.Read)
+	done.Attempt = task.Attempt
+	if err := f.plane.DeliveryDone(f.ctx(), f.pool, task.ID, done); err == nil {
+		t.Error("what was not noted counts as done")
+	}
+	if p := f.pull(); f.runs() != 1 || len(p.Previews) > 0 {
+		t.Errorf("%d runs, and %+v is noted: want a run without its note", f.runs(), p.Previews)
+	}
+	st.off = nil
+	f.clock.advance(2*time.Minute + time.Second)
+	f.works()
+	if f.only(); f.runs() != 1 {
+		t.Errorf("%d runs, want the one of before", f.runs())
+	}
 }
 
 // What was read is of the time before another reading, which found it otherwise: it is read again.

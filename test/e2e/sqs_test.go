@@ -1,9 +1,11 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,9 +45,10 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 	if err := service.Duplicate("jobs", true); err != nil {
 		t.Fatal(err)
 	}
-	var entries atomic.Int64
+	var entries, refused atomic.Int64
 	service.FailEntry = func(operation, _, _ string) *fakesqs.EntryFault {
 		if n := entries.Add(1); operation == "SendMessageBatch" && n%7 == 0 && n < 70 {
+			refused.Add(1)
 			return &fakesqs.EntryFault{Code: "InternalError", Message: "We encountered an internal error. Please try again."}
 		}
 		return nil
@@ -54,9 +57,10 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	received := &deliveries{Queue: q, of: map[string]int{}}
 	w := start(t, func(c *embedded.UpConfig) {
 		c.Agent.Settings.Concurrency = workspaces
-		c.Agent.WrapQueue = func(queue.Queue) queue.Queue { return q }
+		c.Agent.WrapQueue = func(queue.Queue) queue.Queue { return received }
 	})
 	// Only now: the agent asks its queue when it begins.
 	throttle := &wire.Error{Code: "ThrottlingException", QueryCode: "RequestThrottled", Message: "Rate exceeded"}
@@ -102,4 +106,37 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 			t.Errorf("no %s: %v", want, trouble)
 		}
 	}
+	if refused.Load() == 0 || received.twice() == 0 {
+		t.Errorf("%d entries were refused, and %d messages came twice", refused.Load(), received.twice())
+	}
+}
+
+// deliveries is a queue that counts how often each message came.
+type deliveries struct {
+	queue.Queue
+
+	mu sync.Mutex
+	of map[string]int // by its body
+}
+
+func (d *deliveries) Receive(ctx context.Context, most int, wait time.Duration) ([]queue.Message, error) {
+	got, err := d.Queue.Receive(ctx, most, wait)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, one := range got {
+		d.of[string(one.Body)]++
+	}
+	return got, err
+}
+
+// twice is how many messages came more than once.
+func (d *deliveries) twice() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, times := range d.of {
+		if times > 1 {
+			n++
+		}
+	}
+	return n
 }
