@@ -249,7 +249,8 @@ func TestHandle_InvokesTheDeliverer(t *testing.T) {
 		got = append(got, in)
 		return lambda.Result{}, nil
 	}}})
-	f := start(t, s.Env("DAYFLY_DELIVERER", "arn:aws:lambda:us-east-1:123456789012:function:deliverer"))
+	has := s.Env("DAYFLY_DELIVERER", "arn:aws:lambda:us-east-1:123456789012:function:deliverer")
+	f := start(t, has)
 	poll := func() {
 		t.Helper()
 		if err := f.handle(t.Context(), event(t, "wake.json")); err != nil {
@@ -274,5 +275,9 @@ func TestHandle_InvokesTheDeliverer(t *testing.T) {
 	f = start(t, s.Env()) // of a stack that has none
 	if poll(); len(got) != 1 {
 		t.Errorf("invoked %d times", len(got))
+	}
+	f = start(t, has) // the delivery waits all the time
+	if poll(); len(got) != 2 {
+		t.Errorf("invoked %d times, want once more", len(got))
 	}
 }
