@@ -434,7 +434,6 @@ func (w *world) input() {
 	}
 	try("the run's ticket for another workspace", id, func(c *ticket.Claims) { c.WorkspaceID = other.ID })
 	try("the run's ticket for another organization", id, func(c *ticket.Claims) { c.Organization = "another" })
-	try("the run's ticket for no workspace", id, func(c *ticket.Claims) { c.WorkspaceID = "" })
 	try("the run's token for another job", id, func(c *ticket.Claims) { c.Job = w.victim })
 	try("the run's token for its preview", id, func(c *ticket.Claims) { c.Job = preview.ID })
 	try("another job's token for the run", w.victim, func(c *ticket.Claims) { c.Job = id })
