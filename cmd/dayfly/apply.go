@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -27,32 +29,26 @@ import (
 // callsAtOnce is how many calls a command about many workspaces makes at once.
 const callsAtOnce = 8
 
-// applyFlags are the flags of all commands that apply documents.
-type applyFlags struct {
+type applyCommand struct {
 	File             []string `short:"f" required:"" sep:"none" help:"A file, a directory (its files *.yaml and *.yml, not those below it), or - for standard input; --- separates several documents. May be repeated."`
 	DryRun           bool     `help:"Show what would change, and change nothing."`
 	DetailedExitcode bool     `help:"Exit with 2 if something is changed, or would be, and with 1 where the control plane refuses."`
+	Prune            bool     `help:"Delete the workspaces that no file describes, in the projects that the files name."`
+	Project          []string `help:"With --prune: only in this project. May be repeated."`
 	confirmed
-}
-
-// applyCommand is dayfly apply and dayfly workspace apply.
-type applyCommand struct {
-	applyFlags
-	Prune   bool     `help:"Delete the workspaces that no file describes, in the projects that the files name."`
-	Project []string `help:"With --prune: only in this project. May be repeated."`
 }
 
 // readWorkspaces reads files, all of whose documents must be workspaces.
 func readWorkspaces(a *app, args []string) ([]api.Workspace, error) {
-	docs, err := readDocuments(a, args, workspacefile.Workspace)
+	docs, err := readDocuments(a, args)
 	if err != nil {
 		return nil, err
 	}
 	return workspacefile.Workspaces(docs)
 }
 
-// readDocuments reads all files, before anything is changed. A document that names no kind is of kind plain.
-func readDocuments(a *app, args []string, plain string) (docs []workspacefile.Document, err error) {
+// readDocuments reads all files, before anything is changed.
+func readDocuments(a *app, args []string) (docs []workspacefile.Document, err error) {
 	var errs []error
 	var files []string
 	for _, arg := range args {
@@ -64,11 +60,11 @@ func readDocuments(a *app, args []string, plain string) (docs []workspacefile.Do
 		var err error
 		switch {
 		case file != "-":
-			more, err = workspacefile.ReadAll(file, plain)
+			more, err = workspacefile.ReadAll(file)
 		case slices.Contains(files[:i], "-"):
 			err = errors.New("-f -: standard input can be read only once")
 		default:
-			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".", plain)
+			more, err = workspacefile.ReadFrom(a.stdin, "standard input", ".")
 		}
 		docs, errs = append(docs, more...), append(errs, err)
 	}
@@ -101,12 +97,13 @@ type change struct {
 	Outcome api.Outcome `json:"outcome"`
 	Changes []string    `json:"changes,omitempty"` // where it is changed: the lines of the difference
 
-	place string                                         // of the document
-	stage int                                            // in which it is done: what others refer to comes first
-	wave  int                                            // within the stage: of workspaces, those that depend on others come later
-	ask   string                                         // what is lost by it, in a sentence; empty: nothing
-	do    func(ctx context.Context) (api.Outcome, error) // makes it so
-	then  func(ctx context.Context) error                // what is left to do when the rest is there; nil: nothing
+	place  string                                         // of the document
+	stage  int                                            // in which it is done: what others refer to comes first
+	wave   int                                            // within the stage: of workspaces, those that depend on others come later
+	hidden []string                                       // fields whose values a difference does not show
+	ask    string                                         // what is lost by it, in a sentence; empty: nothing
+	do     func(ctx context.Context) (api.Outcome, error) // makes it so
+	then   func(ctx context.Context) error                // what is left to do when the rest is there; nil: nothing
 }
 
 func (ch change) what() string { return strings.TrimSpace(ch.Kind + " " + ch.Name) }
@@ -128,12 +125,12 @@ func (c *applyCommand) Run(a *app, cl *client.Client) error {
 	if !c.Prune && len(c.Project) > 0 {
 		return usage(errors.New("--project: goes with --prune"))
 	}
-	return detailed(c.DetailedExitcode, c.apply(a, cl, workspacefile.Workspace, c.unnamed))
+	return detailed(c.DetailedExitcode, c.apply(a, cl))
 }
 
 // apply makes things as files describe them, then deletes the workspaces that are unnamed in them.
-func (f applyFlags) apply(a *app, cl *client.Client, plain string, unnamed func(*client.Client, []workspacefile.Document, map[string]api.Workspace) ([]change, error)) error {
-	docs, err := readDocuments(a, f.File, plain)
+func (c *applyCommand) apply(a *app, cl *client.Client) error {
+	docs, err := readDocuments(a, c.File)
 	if err != nil {
 		return usage(err)
 	}
@@ -141,24 +138,25 @@ func (f applyFlags) apply(a *app, cl *client.Client, plain string, unnamed func(
 	if err != nil {
 		return err
 	}
-	var gone []change
-	if unnamed != nil {
-		if gone, err = unnamed(cl, docs, there); err != nil {
-			return usage(err)
-		}
+	gone, err := c.unnamed(cl, docs, there)
+	if err != nil {
+		return usage(err)
 	}
-	p := planner{a: a, cl: cl, dryRun: f.DryRun, docs: docs, workspaces: there}
+	p := planner{a: a, cl: cl, docs: docs, workspaces: there, organizationName: sync.OnceValues(func() (string, error) {
+		org, err := cl.Organization(a.ctx)
+		return org.Name, err
+	})}
 	list, err := p.plan()
 	if err != nil {
 		return err
 	}
 	all := slices.Concat(list, gone)
-	if f.DryRun {
-		return cmp.Or(f.show(a, all, "would be"), f.differs(all))
+	if c.DryRun {
+		return cmp.Or(c.show(a, all, "would be"), c.differs(all))
 	}
 	for _, ch := range list {
 		if ch.ask != "" {
-			if err := f.confirm(a, "%s", ch.ask); err != nil {
+			if err := c.confirm(a, "%s", ch.ask); err != nil {
 				return err
 			}
 		}
@@ -168,20 +166,20 @@ func (f applyFlags) apply(a *app, cl *client.Client, plain string, unnamed func(
 		for i, w := range gone {
 			names[i] = w.Name
 		}
-		if err := f.confirm(a, "this deletes the settings of %s that no file describes (%s), and leaves the infrastructure that they made", text.Count(len(gone), "workspace"), text.Some(names, 10)); err != nil {
+		if err := c.confirm(a, "this deletes the settings of %s that no file describes (%s), and leaves the infrastructure that they made", text.Count(len(gone), "workspace"), text.Some(names, 10)); err != nil {
 			return err
 		}
 	}
 	done, err := makeSo(a.ctx, all)
-	if shown := f.show(a, done, "is"); shown != nil {
+	if shown := c.show(a, done, "is"); shown != nil {
 		return shown
 	}
-	return cmp.Or(err, f.differs(done))
+	return cmp.Or(err, c.differs(done))
 }
 
 // differs is the exit code that --detailed-exitcode asks for.
-func (f applyFlags) differs(list []change) error {
-	if f.DetailedExitcode && slices.ContainsFunc(list, func(ch change) bool { return ch.Outcome != api.OutcomeUnchanged }) {
+func (c *applyCommand) differs(list []change) error {
+	if c.DetailedExitcode && slices.ContainsFunc(list, func(ch change) bool { return ch.Outcome != api.OutcomeUnchanged }) {
 		return &exitError{code: exitDiffers}
 	}
 	return nil
@@ -226,7 +224,7 @@ func (c *applyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if w := there[name]; !named[name] && slices.Contains(scope, cmp.Or(w.Project, "global")) {
-			gone = append(gone, change{Kind: workspacefile.Workspace, Name: name, Outcome: outcomePruned, stage: stagePrune, wave: last - order[name], do: func(ctx context.Context) (api.Outcome, error) {
+			gone = append(gone, change{Kind: kind.Workspace, Name: name, Outcome: outcomePruned, stage: kind.StagePrune, wave: last - order[name], do: func(ctx context.Context) (api.Outcome, error) {
 				err := cl.DeleteWorkspace(ctx, name)
 				if errors.Is(err, workflow.ErrNotFound) {
 					err = nil
@@ -280,9 +278,9 @@ func makeSo(ctx context.Context, list []change) (done []change, err error) {
 	made, errs := make([]bool, len(list)), make([]error, len(list))
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
-	for stage := range stages {
+	for stage := range kind.Stages {
 		atOnce := 1
-		if stage == stageWorkspaces || stage == stagePrune {
+		if stage == kind.StageWorkspaces || stage == kind.StagePrune {
 			atOnce = callsAtOnce
 		}
 		for wave := range 1 + lastWave(list, stage) {
@@ -293,14 +291,14 @@ func makeSo(ctx context.Context, list []change) (done []change, err error) {
 				switch {
 				case ch.stage == stage && ch.wave == wave:
 					outcome, err = ch.do(ctx)
-				case stage == stageAssignments && wave == 0 && ch.then != nil:
+				case stage == kind.StageAssignments && wave == 0 && ch.then != nil:
 					err = ch.then(ctx)
 				default:
 					return nil
 				}
 				if errs[i] = ch.wrong(err); err == nil {
 					ch.Outcome, made[i] = outcome, true
-				} else if stage != stagePrune {
+				} else if stage != kind.StagePrune {
 					stop()
 				}
 				return nil
@@ -355,7 +353,7 @@ func waves(all []api.Workspace) map[string]int {
 }
 
 // show prints what was done, or would be.
-func (f applyFlags) show(a *app, list []change, is string) error {
+func (c *applyCommand) show(a *app, list []change, is string) error {
 	count, style := map[api.Outcome]int{}, a.style()
 	var err error
 	if a.json() {
@@ -371,16 +369,16 @@ func (f applyFlags) show(a *app, list []change, is string) error {
 			err = errors.Join(err, a.print("  %s", style.Difference(term.Clean(line))))
 		}
 	}
-	if !a.json() && (f.DryRun || len(list) > 1) {
-		a.say("%s %d created, %d changed, %d unchanged, %d pruned", map[bool]string{true: "would be:", false: "in all:"}[f.DryRun], count[api.OutcomeCreated], count[api.OutcomeChanged], count[api.OutcomeUnchanged], count[outcomePruned])
+	if !a.json() && (c.DryRun || len(list) > 1) {
+		a.say("%s %d created, %d changed, %d unchanged, %d pruned", map[bool]string{true: "would be:", false: "in all:"}[c.DryRun], count[api.OutcomeCreated], count[api.OutcomeChanged], count[api.OutcomeUnchanged], count[outcomePruned])
 	}
 	return err
 }
 
-// differences are the fields that differ between two things, as the lines of a difference. Variables and the environment
-// are named without their values: what stands there is for the engine, and a log of CI has many readers.
-// Partly: only what the second one names.
-func differences(before, after any, partly bool) (out []string, err error) {
+// differences are the fields that differ between two things, as the lines of a difference. Hidden fields, such as
+// variables and the environment, are named without their values: what stands there is for the engine, and a log of CI has
+// many readers. Partly: only what the second one names.
+func differences(before, after any, partly bool, hiddenFields []string) (out []string, err error) {
 	was, err := fieldsOf(before)
 	if err != nil {
 		return nil, err
@@ -401,7 +399,7 @@ func differences(before, after any, partly bool) (out []string, err error) {
 		old, had := was[field]
 		value, has := now[field]
 		top, _, below := strings.Cut(field, ".")
-		hidden := below && slices.Contains([]string{"variables", "environment", "commands"}, top)
+		hidden := below && slices.Contains(hiddenFields, top)
 		switch {
 		case field == "version" || field == "id" || partly && !named[top] || old == value && had == has:
 		case hidden && !had:

@@ -48,6 +48,6 @@ func TestCommand_AWorkspaceFileRequiresApprovals(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	has(t, "show", w.ok("workspace", "show", "net"), "approval        required for destroys; not by the submitter; within 2h")
 }

@@ -109,7 +109,7 @@ func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
 	}
 	const state = `{"version": 4, "serial": 3, "lineage": "0815", "resources": []}`
 	file := write("state", state)
-	w.ok("workspace", "apply", "-f", write("workspace.yaml", "name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\n"))
+	w.ok("apply", "-f", write("workspace.yaml", "name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\n"))
 	for _, wrong := range [][]string{{"--bucket", "artifacts"}, {"--region", "us-east-1"}, {"--bucket", "artifacts", "--region", "us-east-1", "--data", dir}} {
 		if got := w.run(append([]string{"state", "push", "net", file, "--yes"}, wrong...)...); got.code != exitUsage {
 			t.Errorf("%v: got %+v", wrong, got)

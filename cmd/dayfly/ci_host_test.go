@@ -148,7 +148,7 @@ func (c *ciWorld) onGitLab(host *githosttest.Server, source string, claims map[s
 			"CI_MERGE_REQUEST_PROJECT_PATH": "acme/infra", "CI_MERGE_REQUEST_SOURCE_PROJECT_PATH": "acme/infra",
 		})
 	}
-	_, _, err := c.plane.PutIssuer(c.t.Context(), c.admin, api.Issuer{
+	_, _, err := c.plane.Issuers.Put(c.t.Context(), c.admin, api.Issuer{
 		Name: "acme", URL: c.issuer.URL, Pipelines: &api.Pipelines{Kind: api.PipelinesGitLab, Host: strings.TrimPrefix(host.URL, "http://")},
 		Rules: []api.TrustRule{{Claims: map[string]string{"project_path": "acme/infra"}, Becomes: api.KindService, Role: api.RoleOperator}},
 	})

@@ -46,7 +46,7 @@ func newCI(t *testing.T, host string) *ciWorld {
 	}
 	w, is, admin := newLoginWorld(t)
 	c := &ciWorld{world: w, host: host, issuer: is, admin: admin, clone: t.TempDir()}
-	_, _, err := w.plane.PutIssuer(t.Context(), admin, api.Issuer{
+	_, _, err := w.plane.Issuers.Put(t.Context(), admin, api.Issuer{
 		Name: "acme", URL: is.URL, Pipelines: &api.Pipelines{Kind: api.PipelinesGitHub, Host: strings.TrimPrefix(host, "http://")},
 		Rules: []api.TrustRule{{Claims: map[string]string{"repository": "acme/infra"}, Becomes: api.KindService, Role: api.RoleOperator}},
 	})

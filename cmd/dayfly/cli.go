@@ -62,7 +62,7 @@ type grammar struct {
 	Tree      treeCommands      `cmd:"" group:"work" help:"List, show and cancel trees: runs of a workspace and of all that depend on it."`
 	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
 	Graph     graphCommand      `cmd:"" group:"work" help:"Draw which workspaces depend on which."`
-	Schedule  scheduleCommands  `cmd:"" group:"work" help:"Run workspaces by the clock: create, list, show and delete schedules."`
+	Schedule  settingCommands   `cmd:"" group:"work" help:"Run workspaces by the clock: create, list, show and delete schedules."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
 	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`
 	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
@@ -72,16 +72,16 @@ type grammar struct {
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
 	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change, assign, explain, drain and delete pools of runners."`
-	Waiver       waiverCommands       `cmd:"" group:"admin" help:"Let a workspace pass a rule of a waivable policy group for a time."`
+	Waiver       settingCommands      `cmd:"" group:"admin" help:"Let a workspace pass a rule of a waivable policy group for a time."`
 	Project      projectCommands      `cmd:"" group:"admin" help:"Create, list, show, change and delete projects."`
 	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change the default pool, the limit, and for how long things are kept."`
 
-	Issuer           issuerCommands  `cmd:"" group:"admin" help:"Register the OIDC issuers whose tokens are taken, and what their holders become."`
+	Issuer           settingCommands `cmd:"" group:"admin" help:"Register the OIDC issuers whose tokens are taken, and what their holders become."`
 	GitHost          gitHostCommands `cmd:"" group:"admin" help:"Register the git hosts whose webhooks are taken, and who may command by comments."`
 	ServicePrincipal serviceCommands `cmd:"" group:"admin" aliases:"sp" help:"Create and change programs that log in with an id and a secret."`
 
-	Notification notificationCommands `cmd:"" group:"admin" help:"Say who is told what happens to runs."`
-	Delivery     deliveryCommands     `cmd:"" group:"admin" help:"List what was sent for notifications, and send again what failed."`
+	Notification settingCommands  `cmd:"" group:"admin" help:"Say who is told what happens to runs."`
+	Delivery     deliveryCommands `cmd:"" group:"admin" help:"List what was sent for notifications, and send again what failed."`
 
 	Repair    repairCommands    `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds, and say whose a state is."`
 	Audit     auditCommands     `cmd:"" group:"admin" help:"List, follow, export and verify who did what."`

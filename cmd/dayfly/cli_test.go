@@ -174,7 +174,7 @@ func (w *world) workspace(name string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 }
 
 func has(t *testing.T, what, text string, wants ...string) {
@@ -193,13 +193,13 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: one\nengine: tofu\nsource: {directory: code}\n---\nname: two\nengine: command\ncommands: {update: 'true'}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	has(t, "first apply", w.ok("workspace", "apply", "-f", file), "workspace one is created", "workspace two is created")
-	has(t, "second apply", w.ok("workspace", "apply", "-f", file), "workspace one is unchanged", "workspace two is unchanged")
+	has(t, "first apply", w.ok("apply", "-f", file), "workspace one is created", "workspace two is created")
+	has(t, "second apply", w.ok("apply", "-f", file), "workspace one is unchanged", "workspace two is unchanged")
 	if err := os.WriteFile(file, []byte("name: one\nengine: tofu\nsource: {directory: code}\nvariables: {n: 1.5, list: [1, two], nothing: null}\nenvironment: {}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeChanged, api.OutcomeUnchanged} {
-		if got := value[[]change](w, "workspace", "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
+		if got := value[[]change](w, "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
 			t.Errorf("got %+v, want it %s", got, outcome)
 		}
 	}
@@ -232,7 +232,7 @@ func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
 	one, two, odd := write("one.yaml", "name: one"+doc), write("two.yaml", "name: two"+doc), write("odd.yaml", "name: odd\nengine: 5\n")
 	t.Chdir(dir)
 
-	got := w.in(t.Context(), "name: three"+doc, "workspace", "apply", "-f", one, "-f", "-", "-f", two)
+	got := w.in(t.Context(), "name: three"+doc, "apply", "-f", one, "-f", "-", "-f", two)
 	if got.code != exitOK {
 		t.Fatalf("got %+v", got)
 	}
@@ -242,12 +242,12 @@ func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
 	}
 
 	for says, args := range map[string][]string{
-		"want a string":                    {"-f", write("four.yaml", "name: four"+doc), "-f", odd},
-		"one is described in":              {"-f", one, "-f", write("again.yaml", "name: one"+doc)},
-		"can be read only once":            {"-f", "-", "-f", "-"},
-		"standard input: has no workspace": {"-f", "-"},
+		"want a string":                   {"-f", write("four.yaml", "name: four"+doc), "-f", odd},
+		"one is described in":             {"-f", one, "-f", write("again.yaml", "name: one"+doc)},
+		"can be read only once":           {"-f", "-", "-f", "-"},
+		"standard input: has no document": {"-f", "-"},
 	} {
-		if got := w.in(t.Context(), "", append([]string{"workspace", "apply"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, says) || got.stdout != "" {
+		if got := w.in(t.Context(), "", append([]string{"apply"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, says) || got.stdout != "" {
 			t.Errorf("%v: got %+v, want exit 64 and %q", args, got, says)
 		}
 	}
@@ -383,7 +383,7 @@ func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 		{exitUsage, []string{"service-principal", "rotate-secret", "x", "--overlap", "0"}, "ends the present secret and tokens of service principal x at once"},
 		{exitUsage, []string{"workflow", "list", "-n", "0"}, "--limit"},
 		{exitRefused, []string{"workflow", "list", "--state", "odd"}, "state"},
-		{exitUsage, []string{"workspace", "apply", "-f", "/none.yaml"}, "/none.yaml"},
+		{exitUsage, []string{"apply", "-f", "/none.yaml"}, "/none.yaml"},
 		{exitRefused, []string{"workspace", "show", ".."}, "cannot be a name"},
 		{exitRefused, []string{"pool", "create", "x"}, "3 to 64"},
 		{exitUsage, []string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
@@ -433,7 +433,7 @@ func TestCommand_HelpAndVersion(t *testing.T) {
 	has(t, "no arguments", w.ok(), "Exit codes")
 	has(t, "help of a command", w.ok("run", "--help"), "--op", "--follow")
 	has(t, "help, as a word", w.ok("help"), "Exit codes")
-	has(t, "help of a command, as a word", w.ok("help", "workspace", "apply"), "standard input")
+	has(t, "help of a command, as a word", w.ok("help", "apply"), "standard input")
 	has(t, "version", w.ok("version"), "dayfly ", "go1.")
 	has(t, "version, as a flag", w.ok("--version"), "dayfly ", "go1.")
 	if help := w.ok("agent", "--help"); strings.Index(help, "--relay-url") < strings.Index(help, "--circuit-breaker-timeout") || !strings.Contains(help, "With deploy target ecs") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed" // the scripts
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 )
 
 // completeCommand is what the scripts of the shells call, with the words of the line up to the cursor.
@@ -171,26 +173,25 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	case "pool":
 		page, _ := cl.Pools(ctx, "", 200)
 		return words(page.Items, func(p api.Pool) candidate { return candidate{p.Name, p.Description} })
-	case "schedule":
-		page, _ := cl.Schedules(ctx, "", 200)
-		return words(page.Items, func(s api.Schedule) candidate { return candidate{s.Name, s.Description} })
-	case "git-host":
-		page, _ := cl.GitHosts(ctx, "", 200)
-		return words(page.Items, func(g api.GitHost) candidate { return candidate{g.Name, g.Description} })
-	case "policy-group":
-		page, _ := cl.PolicyGroups(ctx, "", 200)
-		return words(page.Items, func(g api.PolicyGroup) candidate { return candidate{g.Name, g.Description} })
-	case "waiver":
-		page, _ := cl.Waivers(ctx, "", 200)
-		return words(page.Items, func(w api.Waiver) candidate { return candidate{w.Name, w.Reason} })
-	case "notification", "for":
-		page, _ := cl.Notifications(ctx, "", 200)
-		return words(page.Items, func(n api.Notification) candidate { return candidate{n.Name, n.Description} })
 	case "project":
 		page, _ := cl.Projects(ctx, "", 200)
 		return words(page.Items, func(p api.Project) candidate { return candidate{p.Name, p.Description} })
+	case "for":
+		thing = kind.Notification
+	}
+	for _, k := range kind.Settings() {
+		if thing == k.Command || thing == k.Dashed() {
+			page, _ := cl.Settings(ctx, k, "", 200)
+			return words(page.Items, about)
+		}
 	}
 	return nil
+}
+
+// about is a setting as a candidate.
+func about(s api.Setting) candidate {
+	name, _ := s.Key()
+	return candidate{name, valueText(fieldAt(reflect.ValueOf(s), kind.For(s).About), "")}
 }
 
 // words makes something of each item of a list.

@@ -76,7 +76,7 @@ func TestComplete_CommandsFlagsValuesIDsAndNames(t *testing.T) {
 		{[]string{"pool", "assign", "build", "--project", "p"}, "payments"},
 		{[]string{"organization", "update", "--default-pool", "b"}, "build"},
 		{[]string{"project", "delete", "pay"}, "payments"},
-		{[]string{"workspace", "apply", "-f", ""}, ""},
+		{[]string{"apply", "-f", ""}, ""},
 		{[]string{"nonsense", "x"}, ""},
 	} {
 		var words []string

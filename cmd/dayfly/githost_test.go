@@ -13,15 +13,15 @@ import (
 // A git host is registered from a file, its secret is printed alone, and what its events lead to is listed.
 func TestGitHost_ItsWebhookIsRegisteredAndTaken(t *testing.T) {
 	w := newWorld(t)
-	file := w.put("name: github\nhost: github\ntoken_ref: file:github-token\nmembers: [{id: 583231, principal: anna, role: operator}]\n")
-	if got := w.run("git-host", "apply", "-f", file); got.code != exitRefused || !strings.Contains(got.stderr, `members.0.principal: there is no principal "anna"`) {
+	file := w.put("kind: git_host\nname: github\nhost: github\ntoken_ref: file:github-token\nmembers: [{id: 583231, principal: anna, role: operator}]\n")
+	if got := w.run("apply", "-f", file); got.code != exitRefused || !strings.Contains(got.stderr, `members.0.principal: there is no principal "anna"`) {
 		t.Errorf("a member whom nobody made: %+v", got)
 	}
 	w.ok("principal", "create", "anna")
 	has(t, "principals", w.ok("principal", "list"), "admin", "anna", "prn_")
-	w.ok("git-host", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	has(t, "list", w.ok("git-host", "list"), "github", "https://github.com", "active")
-	has(t, "show", w.ok("git-host", "show", "github"), "583231 is anna as operator", "file:github-token")
+	has(t, "show", w.ok("git-host", "show", "github"), "member 1        id 583231, principal anna, ", "role operator", "file:github-token")
 	got := w.run("git-host", "rotate-secret", "github")
 	secret := strings.TrimSpace(got.stdout)
 	if got.code != exitOK || !strings.HasPrefix(secret, "whsec_") || strings.ContainsAny(secret, " \n") || !strings.Contains(got.stderr, "/v1/webhooks/default/github") {

@@ -91,7 +91,7 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 			for command, before := range map[string]string{ // what must be so, or not, before it
 				"project create": "project delete payments --yes", "pool create": "pool delete build --yes",
 				"service-principal create": "sp delete deployer --yes", "workspace delete": "workflow cancel " + id,
-				"pool unassign": "pool assign build --project payments", "git-host apply": "principal create bob",
+				"pool unassign": "pool assign build --project payments", "apply -f git-host": "principal create bob",
 			} {
 				if strings.HasPrefix(line, "dayfly "+command) {
 					w.ok(strings.Fields(before)...)
@@ -116,12 +116,12 @@ func (w *world) seed() (id, token string) {
 	tomorrow := time.Now().AddDate(0, 0, 1).Format(time.DateOnly)
 	for name, text := range map[string]string{
 		"workspace.yaml":    "name: storage\nengine: command\ncommands: {update: 'true'}\n",
-		"issuer.yaml":       "name: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
-		"schedule.yaml":     "name: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
-		"git-host.yaml":     "name: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, principal: bob, role: operator}]\n",
-		"policy-group.yaml": "name: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
-		"waiver.yaml":       "name: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
-		"on-call.yaml":      "name: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
+		"issuer.yaml":       "kind: issuer\nname: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
+		"schedule.yaml":     "kind: schedule\nname: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
+		"git-host.yaml":     "kind: git_host\nname: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, principal: bob, role: operator}]\n",
+		"policy-group.yaml": "kind: policy_group\nname: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
+		"waiver.yaml":       "kind: waiver\nname: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
+		"on-call.yaml":      "kind: notification\nname: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
 		"DIR/main.tf":       "provider \"null\" {}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

@@ -6,30 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
-	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-)
-
-// The stages in which things are made: what others name comes before them. A pool is assigned to projects and
-// workspaces when these are there.
-const (
-	stagePools = iota
-	stageProjects
-	stageWorkspaces
-	stageAssignments
-	stageOthers
-	stageWaivers
-	stagePrune
-	stages
 )
 
 // nameOf is the name of what a document describes, or what is wrong with it.
@@ -45,29 +32,9 @@ func nameOf(doc workspacefile.Document) (name string, err error) {
 		if v.Name != nil {
 			return *v.Name, workflow.CheckWorkspaceName(*v.Name)
 		}
-	case api.Issuer:
-		if v.Name != "" {
-			return v.Name, nil
-		}
-	case api.GitHost:
-		if v.Name != "" {
-			return v.Name, nil
-		}
-	case api.Notification:
-		if v.Name != "" {
-			return v.Name, nil
-		}
-	case api.Schedule:
-		if v.Name != "" {
-			return v.Name, nil
-		}
-	case api.PolicyGroup:
-		if v.Name != "" {
-			return v.Name, nil
-		}
-	case api.Waiver:
-		if v.Name != "" {
-			return v.Name, nil
+	case api.Setting:
+		if name, _ := v.Key(); name != "" {
+			return name, nil
 		}
 	case api.OrganizationSettings:
 		return "", nil
@@ -77,11 +44,11 @@ func nameOf(doc workspacefile.Document) (name string, err error) {
 
 // planner finds out what would become of documents, before anything is changed.
 type planner struct {
-	a          *app
-	cl         *client.Client
-	dryRun     bool
-	docs       []workspacefile.Document
-	workspaces map[string]api.Workspace // that there are
+	a                *app
+	cl               *client.Client
+	docs             []workspacefile.Document
+	workspaces       map[string]api.Workspace // that there are
+	organizationName func() (string, error)   // asked for once
 }
 
 // plan checks all documents. A project comes behind the one above it.
@@ -91,6 +58,9 @@ func (p *planner) plan() ([]change, error) {
 		doc := p.docs[i]
 		ch := &list[i]
 		ch.Kind, ch.place = doc.Kind, doc.Place
+		if k, ok := kind.Of(doc.Kind); ok {
+			ch.stage, ch.hidden = k.Stage, k.Hidden
+		}
 		ch.Name, _ = nameOf(doc) // it was checked
 		var err error
 		switch want := doc.Value.(type) {
@@ -102,18 +72,8 @@ func (p *planner) plan() ([]change, error) {
 			err = p.project(ctx, ch, want)
 		case api.OrganizationSettings:
 			err = p.organization(ctx, ch, want)
-		case api.Issuer:
-			err = p.issuer(ctx, ch, want)
-		case api.Notification:
-			err = p.notification(ctx, ch, want)
-		case api.GitHost:
-			err = p.gitHost(ctx, ch, want)
-		case api.Schedule:
-			err = p.schedule(ctx, ch, want)
-		case api.PolicyGroup:
-			err = p.policyGroup(ctx, ch, want)
-		case api.Waiver:
-			err = p.waiver(ctx, ch, want)
+		case api.Setting:
+			err = p.setting(ctx, ch, want)
 		}
 		return ch.wrong(err)
 	})
@@ -127,7 +87,7 @@ func (p *planner) plan() ([]change, error) {
 		}
 	}
 	for order, i := waves(all), 0; i < len(list); i++ {
-		if list[i].stage == stageWorkspaces {
+		if list[i].stage == kind.StageWorkspaces {
 			list[i].wave = order[list[i].Name]
 		}
 	}
@@ -138,7 +98,7 @@ func (p *planner) plan() ([]change, error) {
 		}
 	}
 	depth := func(ch change) (n int) {
-		for name := ch.Name; ch.Kind == workspacefile.Project && above[name] != "" && n < len(above); n++ {
+		for name := ch.Name; ch.Kind == kind.Project && above[name] != "" && n < len(above); n++ {
 			name = above[name]
 		}
 		return n
@@ -148,31 +108,32 @@ func (p *planner) plan() ([]change, error) {
 }
 
 // described reports whether a document describes a thing.
-func (p *planner) described(kind, name string) bool {
+func (p *planner) described(of, name string) bool {
 	return slices.ContainsFunc(p.docs, func(doc workspacefile.Document) bool {
 		has, _ := nameOf(doc)
-		return doc.Kind == kind && has == name
+		return doc.Kind == of && has == name
 	})
 }
 
 // knows refuses a name in a field of a document if it names nothing that there is, or will be.
-func (p *planner) knows(ctx context.Context, field, kind string, names ...string) error {
+func (p *planner) knows(ctx context.Context, field, of string, names ...string) error {
 	for _, name := range names {
 		var err error
 		switch {
-		case name == "" || p.described(kind, name):
+		case name == "" || p.described(of, name):
 			continue
-		case kind == workspacefile.Pool:
+		case of == kind.Pool:
 			_, err = p.cl.Pool(ctx, name)
-		case kind == workspacefile.Project:
+		case of == kind.Project:
 			_, err = p.cl.Project(ctx, name)
-		case kind == workspacefile.PolicyGroup:
-			_, err = p.cl.PolicyGroup(ctx, name)
-		default:
+		case of == kind.Workspace:
 			_, err = p.cl.Workspace(ctx, name)
+		default:
+			k, _ := kind.Of(of)
+			_, err = p.cl.Setting(ctx, k, name)
 		}
 		if errors.Is(err, workflow.ErrNotFound) {
-			return refused(fmt.Errorf("%s: there is no %s %s: describe it too, or correct the name", field, kind, name))
+			return refused(fmt.Errorf("%s: there is no %s %s: describe it too, or correct the name", field, strings.ReplaceAll(of, "_", " "), name))
 		}
 		if err != nil {
 			return err
@@ -182,7 +143,6 @@ func (p *planner) knows(ctx context.Context, field, kind string, names ...string
 }
 
 func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace) error {
-	ch.stage = stageWorkspaces
 	ch.do = func(ctx context.Context) (api.Outcome, error) {
 		_, outcome, err := p.cl.PutWorkspace(ctx, want)
 		return outcome, err
@@ -191,7 +151,7 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 	would, outcome, err := p.cl.CheckWorkspace(ctx, want)
 	refusal, _ := errors.AsType[*workflow.Error](err)
 	switch {
-	case refusal != nil && (refusal.Field == "pool" && p.described(workspacefile.Pool, want.Pool) || refusal.Field == "project" && p.described(workspacefile.Project, want.Project) || p.dependsOnDescribed(refusal.Field, want)):
+	case refusal != nil && (refusal.Field == "pool" && p.described(kind.Pool, want.Pool) || refusal.Field == "project" && p.described(kind.Project, want.Project) || p.dependsOnDescribed(refusal.Field, want)):
 		would, outcome = want, api.OutcomeCreated // what it names is made before it, and then it is checked again
 		if there {
 			would.ID, outcome = have.ID, api.OutcomeChanged
@@ -201,7 +161,7 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 	}
 	ch.Outcome = outcome
 	if outcome == api.OutcomeChanged {
-		ch.Changes, err = differences(have, would, false)
+		ch.Changes, err = differences(have, would, false, ch.hidden)
 		return err
 	}
 	return nil
@@ -212,12 +172,12 @@ func (p *planner) workspace(ctx context.Context, ch *change, want api.Workspace)
 func (p *planner) dependsOnDescribed(field string, want api.Workspace) bool {
 	for i, in := range want.Inputs {
 		if field == fmt.Sprintf("inputs[%d].workspace", i) {
-			return in.Workspace != want.Name && p.described(workspacefile.Workspace, in.Workspace)
+			return in.Workspace != want.Name && p.described(kind.Workspace, in.Workspace)
 		}
 	}
 	for i, name := range want.After {
 		if field == fmt.Sprintf("after[%d]", i) {
-			return name != want.Name && p.described(workspacefile.Workspace, name)
+			return name != want.Name && p.described(kind.Workspace, name)
 		}
 	}
 	return false
@@ -227,7 +187,7 @@ func (p *planner) dependsOnDescribed(field string, want api.Workspace) bool {
 // not name stay as they are. do makes it so.
 func (ch *change) settled(have, want any, partly bool, do func(context.Context) error) (err error) {
 	outcome := api.OutcomeUnchanged
-	if ch.Changes, err = differences(have, want, partly); len(ch.Changes) > 0 {
+	if ch.Changes, err = differences(have, want, partly, ch.hidden); len(ch.Changes) > 0 {
 		outcome = api.OutcomeChanged
 	}
 	ch.Outcome = outcome
@@ -257,7 +217,7 @@ func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) e
 	}
 	have, err := p.cl.Pool(ctx, name)
 	if err == nil {
-		ch.stage = stageAssignments
+		ch.stage = kind.StageAssignments
 		return ch.settled(asPool(have), want, true, func(ctx context.Context) error {
 			_, err := p.cl.UpdatePool(ctx, name, want)
 			return err
@@ -266,10 +226,10 @@ func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) e
 	if !errors.Is(err, workflow.ErrNotFound) {
 		return err
 	}
-	if err := errors.Join(p.knows(ctx, "assigned_workspaces", workspacefile.Workspace, names[0]...), p.knows(ctx, "assigned_projects", workspacefile.Project, names[1]...)); err != nil {
+	if err := errors.Join(p.knows(ctx, "assigned_workspaces", kind.Workspace, names[0]...), p.knows(ctx, "assigned_projects", kind.Project, names[1]...)); err != nil {
 		return err
 	}
-	ch.stage, ch.Outcome = stagePools, api.OutcomeCreated
+	ch.Outcome = api.OutcomeCreated
 	ch.do = func(ctx context.Context) (api.Outcome, error) {
 		first := want
 		if len(names[0])+len(names[1]) > 0 { // these may not be there yet
@@ -293,7 +253,6 @@ func (p *planner) pool(ctx context.Context, ch *change, want api.PoolSettings) e
 
 func (p *planner) project(ctx context.Context, ch *change, want api.ProjectSettings) error {
 	name := ch.Name
-	ch.stage = stageProjects
 	if err := normal(&want.Approval); err != nil {
 		return err
 	}
@@ -310,7 +269,7 @@ func (p *planner) project(ctx context.Context, ch *change, want api.ProjectSetti
 		return err
 	}
 	parent, pool := cmp.Or(want.Parent, new("")), cmp.Or(want.Pool, new(""))
-	if err := errors.Join(p.knows(ctx, "parent", workspacefile.Project, *parent), p.knows(ctx, "pool", workspacefile.Pool, *pool)); err != nil {
+	if err := errors.Join(p.knows(ctx, "parent", kind.Project, *parent), p.knows(ctx, "pool", kind.Pool, *pool)); err != nil {
 		return err
 	}
 	ch.Outcome = api.OutcomeCreated
@@ -332,13 +291,12 @@ func normal(approval **api.Approval) error {
 }
 
 func (p *planner) organization(ctx context.Context, ch *change, want api.OrganizationSettings) error {
-	ch.stage = stageOthers
 	if err := normal(&want.Approval); err != nil {
 		return err
 	}
 	have, err := p.cl.Organization(ctx)
 	if err == nil && want.DefaultPool != nil {
-		err = p.knows(ctx, "default_pool", workspacefile.Pool, *want.DefaultPool)
+		err = p.knows(ctx, "default_pool", kind.Pool, *want.DefaultPool)
 	}
 	if err != nil {
 		return err
@@ -353,106 +311,50 @@ func (p *planner) organization(ctx context.Context, ch *change, want api.Organiz
 	return err
 }
 
-func (p *planner) issuer(ctx context.Context, ch *change, want api.Issuer) error {
-	return putWhole(ctx, ch, want, p.cl.Issuer, p.cl.PutIssuer, asIssuer, func(have api.Issuer) (api.Issuer, error) {
-		if have.Name == "" {
-			return want, nil
-		}
-		org, err := p.cl.Organization(ctx)
-		if err != nil {
-			return want, err
-		}
-		would := want
-		if len(would.Audiences) == 0 {
-			would.Audiences = []string{api.OrganizationPrefix + org.Name}
-		}
-		if len(would.Algorithms) == 0 {
-			would.Algorithms = oidc.DefaultAlgorithms()
-		}
-		if want.Pipelines != nil {
-			would.Pipelines = new(want.Pipelines.Settled(want.URL))
-		}
-		would.Shared = would.Shared || have.Shared && have.OwnerClaim == "" // only that of a known host needs no claim
-		return would, nil
-	})
-}
-
-func (p *planner) notification(ctx context.Context, ch *change, want api.Notification) error {
-	return putWhole(ctx, ch, want, p.cl.Notification, p.cl.PutNotification, asNotification, func(api.Notification) (api.Notification, error) {
-		would := want
-		would.Format, would.Events, would.Projects = cmp.Or(want.Format, api.FormatDayfly), sorted(want.Events), sorted(want.Projects)
-		return would, errors.Join(p.knows(ctx, "pool", workspacefile.Pool, want.Pool), p.knows(ctx, "projects", workspacefile.Project, want.Projects...))
-	})
-}
-
-func (p *planner) gitHost(ctx context.Context, ch *change, want api.GitHost) error {
-	return putWhole(ctx, ch, want, p.cl.GitHost, p.cl.PutGitHost, asGitHost, func(api.GitHost) (api.GitHost, error) {
-		would := want
-		would.URL = cmp.Or(strings.TrimRight(want.URL, "/"), api.HostAddress(want.Kind))
-		return would, p.knows(ctx, "pool", workspacefile.Pool, want.Pool)
-	})
-}
-
-func (p *planner) schedule(ctx context.Context, ch *change, want api.Schedule) error {
-	return putWhole(ctx, ch, want, p.cl.Schedule, p.cl.PutSchedule, asSchedule, func(have api.Schedule) (api.Schedule, error) {
-		would := asSchedule(want)
-		would.Cron = strings.Join(strings.Fields(would.Cron), " ")
-		would.Workspaces, would.Projects = sorted(want.Workspaces), sorted(want.Projects)
-		would.Type = cmp.Or(would.Type, workflow.InsightsScan)
-		return would, p.knowsAll(ctx, want.Workspaces, have.Workspaces, want.Projects, have.Projects)
-	})
-}
-
-// knowsAll refuses names of workspaces and projects that there are not. What a thing names already may be of what was
-// deleted since.
-func (p *planner) knowsAll(ctx context.Context, workspaces, knownWorkspaces, projects, knownProjects []string) error {
-	without := func(names, known []string) []string {
-		return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(known, name) })
+// setting plans a setting, which a document describes whole.
+func (p *planner) setting(ctx context.Context, ch *change, want api.Setting) error {
+	k := kind.For(want)
+	org, err := p.organizationName()
+	if err != nil {
+		return err
 	}
-	return errors.Join(p.knows(ctx, "workspaces", workspacefile.Workspace, without(workspaces, knownWorkspaces)...),
-		p.knows(ctx, "projects", workspacefile.Project, without(projects, knownProjects)...))
-}
-
-func (p *planner) policyGroup(ctx context.Context, ch *change, want api.PolicyGroup) error {
-	return putWhole(ctx, ch, want, p.cl.PolicyGroup, p.cl.PutPolicyGroup, asPolicyGroup, func(have api.PolicyGroup) (api.PolicyGroup, error) {
-		would := asPolicyGroup(want)
-		would.Workspaces, would.Projects = sorted(want.Workspaces), sorted(want.Projects)
-		return would, p.knowsAll(ctx, want.Workspaces, have.Workspaces, want.Projects, have.Projects)
-	})
-}
-
-func (p *planner) waiver(ctx context.Context, ch *change, want api.Waiver) error {
-	defer func() { ch.stage = stageWaivers }() // after its group
-	return putWhole(ctx, ch, want, p.cl.Waiver, p.cl.PutWaiver, asWaiver, func(api.Waiver) (api.Waiver, error) {
-		would := asWaiver(want)
-		would.Reason, would.Until = strings.TrimSpace(want.Reason), want.Until.UTC().Truncate(time.Second)
-		return would, errors.Join(p.knows(ctx, "group", workspacefile.PolicyGroup, want.Group), p.knows(ctx, "workspace", workspacefile.Workspace, want.Workspace))
-	})
-}
-
-// sorted is a list without what is in it twice.
-func sorted(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
-
-// putWhole plans a thing that a document describes whole. would says what the control plane makes of the document, and
-// refuses what names nothing; have is the zero value where there is no such thing.
-func putWhole[T any](ctx context.Context, ch *change, want T, get func(context.Context, string) (T, error), put func(context.Context, T) (T, api.Outcome, error), as func(T) T, would func(have T) (T, error)) error {
-	ch.stage, ch.Outcome = stageOthers, api.OutcomeCreated
+	ch.Outcome = api.OutcomeCreated
 	ch.do = func(ctx context.Context) (api.Outcome, error) {
-		_, outcome, err := put(ctx, want)
+		_, outcome, err := p.cl.PutSetting(ctx, want)
 		return outcome, err
 	}
-	have, missing := get(ctx, ch.Name)
+	have, missing := p.cl.Setting(ctx, k, ch.Name)
 	if missing != nil && !errors.Is(missing, workflow.ErrNotFound) {
 		return missing
 	}
-	settled, err := would(have)
-	if err != nil || missing != nil {
+	if err := p.knowsAll(ctx, k, want, have); err != nil || missing != nil {
 		return err
 	}
-	return ch.settled(as(have), settled, false, func(ctx context.Context) error {
-		_, _, err := put(ctx, want)
+	return ch.settled(have.Normal(org), want.Normal(org), false, func(ctx context.Context) error {
+		_, _, err := p.cl.PutSetting(ctx, want)
 		return err
 	})
+}
+
+// knowsAll refuses names in a setting that name nothing. What it names already may be of what was deleted since.
+func (p *planner) knowsAll(ctx context.Context, k kind.Kind, want, have api.Setting) (err error) {
+	for _, field := range slices.Sorted(maps.Keys(k.Refs)) {
+		var known []string
+		if have != nil {
+			known = namesAt(have, field)
+		}
+		unknown := slices.DeleteFunc(namesAt(want, field), func(name string) bool { return slices.Contains(known, name) })
+		err = errors.Join(err, p.knows(ctx, field, k.Refs[field], unknown...))
+	}
+	return err
+}
+
+// namesAt are the names in a field, which has one or a list of them.
+func namesAt(s api.Setting, field string) []string {
+	if list, ok := fieldAt(reflect.ValueOf(s), field).Interface().([]string); ok {
+		return slices.Clone(list)
+	}
+	return []string{fieldAt(reflect.ValueOf(s), field).String()}
 }
 
 // The functions below are the settings of a thing that there is, as a document describes them: what the control plane
@@ -495,35 +397,8 @@ func asOrganization(o api.Organization) api.OrganizationSettings {
 	}
 }
 
-func asIssuer(i api.Issuer) api.Issuer {
-	i.CreatedAt, i.Version = nil, 0
-	return i
-}
-
-func asNotification(n api.Notification) api.Notification {
-	n.CreatedAt, n.Version = nil, 0
-	return n
-}
-
-func asSchedule(s api.Schedule) api.Schedule {
-	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
-	return s
-}
-
-func asPolicyGroup(g api.PolicyGroup) api.PolicyGroup {
-	g.EditedBy, g.CreatedAt, g.Version = "", nil, 0
-	return g
-}
-
-func asWaiver(w api.Waiver) api.Waiver {
-	w.GivenBy, w.CreatedAt, w.Version = "", nil, 0
-	return w
-}
-
-func asGitHost(g api.GitHost) api.GitHost { return g.Asked() }
-
 // shown prints a thing: as a document that dayfly apply takes where YAML is wanted, else as done does.
-func (a *app) shown(kind string, settings, v any, format string, args ...any) error {
+func (a *app) shown(of string, settings, v any, format string, args ...any) error {
 	if a.output != "yaml" {
 		return a.done(v, format, args...)
 	}
@@ -531,5 +406,5 @@ func (a *app) shown(kind string, settings, v any, format string, args ...any) er
 	if err != nil {
 		return err
 	}
-	return a.encode(json.RawMessage(fmt.Sprintf(`{"kind":%q,%s`, kind, data[1:])))
+	return a.encode(json.RawMessage(fmt.Sprintf(`{"kind":%q,%s`, of, data[1:])))
 }

@@ -39,7 +39,7 @@ func newLoginWorld(t *testing.T) (*world, *provider.Provider, controlplane.Princ
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = w.plane.PutIssuer(t.Context(), admin, api.Issuer{
+	_, _, err = w.plane.Issuers.Put(t.Context(), admin, api.Issuer{
 		Name: "acme", URL: is.URL, Login: &api.IssuerLogin{ClientID: is.ClientID, Scopes: []string{"openid", "offline_access"}},
 		Rules: []api.TrustRule{
 			{Claims: map[string]string{"sub": "alice"}, Becomes: api.KindUser, NameClaim: "email", Role: api.RoleOperator},

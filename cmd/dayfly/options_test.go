@@ -21,7 +21,7 @@ func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	has(t, "workspace", w.ok("workspace", "show", "net"), "plan: -parallelism=20 -compact-warnings", "prod.tfvars")
 
 	id := value[api.Workflow](w, "run", "net", "--op", "preview", "--target", `a.b["x, y"]`, "--target", "a.c", "--replace", "a.d",

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -65,7 +65,7 @@ func (c *organizationUpdate) Run(a *app, cl *client.Client) error {
 
 func (a *app) organization(o api.Organization) error {
 	if a.json() {
-		return a.shown(workspacefile.Organization, asOrganization(o), o, "")
+		return a.shown(kind.Organization, asOrganization(o), o, "")
 	}
 	audit := "for ever"
 	if o.AuditRetention > 0 {

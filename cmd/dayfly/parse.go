@@ -67,7 +67,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
 	return kong.New(g,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.Exit(exit), kong.Help(help), kong.PostBuild(withDefaults),
+		kong.Exit(exit), kong.Help(help), kong.PostBuild(withDefaults), kong.PostBuild(describeSettings),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "ecs", Title: "With deploy target ecs"}, {Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),

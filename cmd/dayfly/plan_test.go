@@ -42,7 +42,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	if err := os.WriteFile(file, []byte("name: net\nengine: terraform\napproval: {required: true, rules: [destroys]}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	asks := func(changes api.Changes, then func()) (id string, got answer) {
 		t.Helper()
 		ended := make(chan answer)
@@ -118,7 +118,7 @@ func TestCommand_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	has(t, "show", w.ok("workspace", "show", "net"), "required; of a pull request after the merge")
 	who, err := w.plane.Authenticate(t.Context(), w.admin)
 	if err != nil {

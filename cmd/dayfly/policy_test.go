@@ -13,15 +13,15 @@ func TestPolicy_GroupsAndWaiversAreGivenListedAndTakenBack(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("network")
 	until := time.Now().AddDate(0, 1, 0).Format(time.DateOnly)
-	w.ok("policy", "apply", "-f", w.put("name: buckets\nenforcement: waivable\nworkspaces: [network]\nsource: {git: {url: https://github.com/example/policies, ref: v1}}\n"))
+	w.ok("apply", "-f", w.put("kind: policy_group\nname: buckets\nenforcement: waivable\nworkspaces: [network]\nsource: {git: {url: https://github.com/example/policies, ref: v1}}\n"))
 	has(t, "groups", w.ok("policy", "list"), "buckets", "waivable", "network", "https://github.com/example/policies", "active")
 	has(t, "group", w.ok("policy", "show", "buckets"), "enforcement     waivable", "workspaces      network", "edited by       admin")
 
-	waiver := w.put("name: logs\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + until + "\n")
-	w.ok("waiver", "apply", "-f", waiver)
-	has(t, "again", w.ok("waiver", "apply", "-f", waiver), "is unchanged")
+	waiver := w.put("kind: waiver\nname: logs\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + until + "\n")
+	w.ok("apply", "-f", waiver)
+	has(t, "again", w.ok("apply", "-f", waiver), "is unchanged")
 	has(t, "waivers", w.ok("waiver", "list"), "logs", "buckets", "main.deny", until, "admin", "it moves")
-	has(t, "waiver", w.ok("waiver", "show", "logs"), "given by        admin", "why             it moves")
+	has(t, "waiver", w.ok("waiver", "show", "logs"), "given by        admin", "reason          it moves")
 	if got := value[api.Waiver](w, "waiver", "show", "logs"); got.Address != "" || got.GivenBy != "admin" {
 		t.Errorf("got %+v", got)
 	}

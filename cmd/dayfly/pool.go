@@ -8,9 +8,9 @@ import (
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -211,7 +211,7 @@ func (c *poolShow) Run(a *app, cl *client.Client) error {
 		return err
 	}
 	if a.json() {
-		return a.shown(workspacefile.Pool, asPool(p), struct {
+		return a.shown(kind.Pool, asPool(p), struct {
 			api.Pool
 			Runners []api.Runner `json:"runners"`
 		}{p, runners.Items}, "")

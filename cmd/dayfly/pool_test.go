@@ -80,7 +80,7 @@ func TestCommand_APoolIsAssignedLabelledAndExplained(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{name: train, engine: command, labels: [gpu, big], commands: {update: 'true'}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	has(t, "workspaces", w.ok("workspace", "list"), " with big,gpu ")
 	has(t, "assign", w.ok("pool", "assign", "gpu", "-w", "net", "-w", "app", "-p", "eu", "--namespace", "lab"), "pool gpu is assigned to workspaces app, net; project eu; stack ml; namespace lab")
 	has(t, "unassign", w.ok("pool", "unassign", "gpu", "-w", "app", "--stack", "ml"), "pool gpu is assigned to workspace net; project eu; namespace lab")

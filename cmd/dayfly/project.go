@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 )
 
 type projectCommands struct {
@@ -82,7 +82,7 @@ func (c *projectShow) Run(a *app, cl *client.Client) error {
 	if p.Approval != nil {
 		line("approval", p.Approval.Text())
 	}
-	return a.shown(workspacefile.Project, asProject(p), p, "%s", strings.TrimSuffix(b.String(), "\n"))
+	return a.shown(kind.Project, asProject(p), p, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
 // projectSettings are the flags that creating and changing a project share.

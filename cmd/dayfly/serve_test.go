@@ -140,7 +140,7 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	}
 	has(t, "announcement", stderr.String(), "jobs run as processes", "workflow code runs as", "sources below "+sources, "credentials.json")
 
-	role := w.in(t.Context(), "name: lent\nengine: tofu\nrole: arn:aws:iam::123456789012:role/x\n", "workspace", "apply", "-f", "-")
+	role := w.in(t.Context(), "name: lent\nengine: tofu\nrole: arn:aws:iam::123456789012:role/x\n", "apply", "-f", "-")
 	if role.code != exitRefused || !strings.Contains(role.stderr, "dayfly up has no cloud identity") {
 		t.Errorf("a role: got %+v, want a refusal when it is written", role)
 	}
@@ -169,7 +169,7 @@ func TestAgent_TakesOneJobOfItsPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := strings.TrimSpace(w.ok("pool", "create", "second"))
-	w.ok("workspace", "apply", "-f", filepath.Join(sources, "workspace.yaml"))
+	w.ok("apply", "-f", filepath.Join(sources, "workspace.yaml"))
 	id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 	t.Setenv("DAYFLY_TOKEN", token)
 	w.env["DAYFLY_TOKEN"] = token
@@ -248,7 +248,7 @@ func TestAgent_TheOutputOfAJobIsInItsLogIfThatIsAskedFor(t *testing.T) {
 	token := strings.TrimSpace(w.ok("pool", "create", "second", "--multiple-instances"))
 	t.Setenv("DAYFLY_TOKEN", token)
 	w.env["DAYFLY_TOKEN"] = token
-	w.ok("workspace", "apply", "-f", filepath.Join(sources, "workspace.yaml"))
+	w.ok("apply", "-f", filepath.Join(sources, "workspace.yaml"))
 	for _, flags := range [][]string{{"-v"}, {"--log-jobs"}, {"--log-jobs", "--log-level", "warn"}} {
 		id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 		stderr, _, stop := w.background(append([]string{"agent", "--service-url", w.url, "--data", reachable(t), "--source-root", sources, "--single-run", "--deploy-target", "process", "--http-server-port", "0"}, flags...)...)

@@ -131,3 +131,10 @@ type serviceDelete struct {
 func (c *serviceDelete) Run(a *app, cl *client.Client) error {
 	return c.delete(a, "service principal", c.Name, " and ends its tokens", cl.DeleteService)
 }
+
+func activeOr(disabled bool) string {
+	if disabled {
+		return "disabled"
+	}
+	return "active"
+}

@@ -47,7 +47,7 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 		}
 	}
 	file := write("name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\n")
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	file = write(state)
 	got := w.run("state", "push", "net", file, "--data", filepath.Join(dir, "none"))
 	if got.code != exitUsage {
@@ -82,7 +82,7 @@ func TestState_IsChosenLookedAtAndListed(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.ok("workspace", "apply", "-f", file)
+	w.ok("apply", "-f", file)
 	if got := value[api.Workspace](w, "workspace", "show", "net"); got.State == nil || got.State.Workspace != "prod" || got.State.BackendConfig["bucket"] != "states" {
 		t.Errorf("the state of the workspace is %+v", got.State)
 	}

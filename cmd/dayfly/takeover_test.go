@@ -132,7 +132,7 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 	}
 	step("discovered twice")
 
-	dry := w.ok("workspace", "apply", "-f", files, "--dry-run")
+	dry := w.ok("apply", "-f", files, "--dry-run")
 	if got := strings.Count(dry, "would be created"); got != count {
 		t.Errorf("dry run: %d would be created, want %d", got, count)
 	}
@@ -140,7 +140,7 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 		t.Fatalf("a dry run has registered %d workspaces", len(there))
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeCreated, api.OutcomeUnchanged} {
-		got := value[[]change](w, "workspace", "apply", "-f", files)
+		got := value[[]change](w, "apply", "-f", files)
 		if other := slices.ContainsFunc(got, func(a change) bool { return a.Outcome != outcome }); other || len(got) != count {
 			t.Errorf("apply: got %d, with others than %s: %v", len(got), outcome, other)
 		}
@@ -152,8 +152,8 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	has(t, "dry prune", w.ok("workspace", "apply", "-f", files, "--dry-run", "--prune"), "workspace root-0-prod would be pruned", "workspace root-10-prod would be pruned")
-	if got := strings.Count(w.ok("workspace", "apply", "-f", files, "--prune", "--yes"), "is pruned"); got != 2 {
+	has(t, "dry prune", w.ok("apply", "-f", files, "--dry-run", "--prune"), "workspace root-0-prod would be pruned", "workspace root-10-prod would be pruned")
+	if got := strings.Count(w.ok("apply", "-f", files, "--prune", "--yes"), "is pruned"); got != 2 {
 		t.Errorf("pruned %d, want 2", got)
 	}
 	step("pruned")
@@ -209,7 +209,7 @@ func TestApply_NothingIsChangedWhereOneWorkspaceWouldBeRefused(t *testing.T) {
 	w := newWorld(t)
 	file := w.put(described("one"), described("two")+"\npool: nowhere", described("three")+"\nsize: huge")
 	for _, args := range [][]string{{"--dry-run"}, nil} {
-		got := w.run(append([]string{"workspace", "apply", "-f", file}, args...)...)
+		got := w.run(append([]string{"apply", "-f", file}, args...)...)
 		if got.code != exitRefused {
 			t.Errorf("%v: exit %d", args, got.code)
 		}
@@ -222,9 +222,9 @@ func TestApply_NothingIsChangedWhereOneWorkspaceWouldBeRefused(t *testing.T) {
 
 func TestApply_ADryRunShowsEachFieldAndNoValueOfAVariable(t *testing.T) {
 	w := newWorld(t)
-	w.ok("workspace", "apply", "-f", w.put(described("one")+"\nenvironment: {A: old-value, B: same, C: gone-value}\nmax_runtime: 5m", described("two")))
+	w.ok("apply", "-f", w.put(described("one")+"\nenvironment: {A: old-value, B: same, C: gone-value}\nmax_runtime: 5m", described("two")))
 	file := w.put(described("one")+"\nenvironment: {A: new-value, B: same}\nvariables: {x: {deep: new-value}}\nmax_runtime: 9m", described("two"), described("new"))
-	got := w.ok("workspace", "apply", "-f", file, "--dry-run")
+	got := w.ok("apply", "-f", file, "--dry-run")
 	want := `workspace one would be changed
   ~ environment.A (changed, not shown)
   - environment.C (not shown)
@@ -244,27 +244,27 @@ workspace new would be created
 
 func TestApply_PrunesOnlyInItsScopeAndLeavesWhatHasRuns(t *testing.T) {
 	w := newWorld(t)
-	w.ok("workspace", "apply", "-f", w.put(described("keep"), described("gone"), described("busy"), described("alone")))
+	w.ok("apply", "-f", w.put(described("keep"), described("gone"), described("busy"), described("alone")))
 	run := strings.TrimSpace(w.ok("run", "busy"))
 	file := w.put(described("keep"))
-	if got := w.run("workspace", "apply", "-f", w.put(strings.Replace(described("keep"), "project: global\n", "", 1)), "--prune", "--yes"); got.code != exitUsage || !strings.Contains(got.stderr, "--project") {
+	if got := w.run("apply", "-f", w.put(strings.Replace(described("keep"), "project: global\n", "", 1)), "--prune", "--yes"); got.code != exitUsage || !strings.Contains(got.stderr, "--project") {
 		t.Errorf("a file without a project: got %+v", got)
 	}
-	has(t, "another project", w.ok("workspace", "apply", "-f", file, "--prune", "--project", "other", "--yes"), "workspace keep is unchanged")
-	if got := w.run("workspace", "apply", "-f", file, "--prune"); got.code != exitUsage || !strings.Contains(got.stderr, "--yes") {
+	has(t, "another project", w.ok("apply", "-f", file, "--prune", "--project", "other", "--yes"), "workspace keep is unchanged")
+	if got := w.run("apply", "-f", file, "--prune"); got.code != exitUsage || !strings.Contains(got.stderr, "--yes") {
 		t.Errorf("without --yes: got %+v", got)
 	}
 	if there := value[[]api.Workspace](w, "workspace", "list"); len(there) != 4 {
 		t.Fatalf("%d workspaces are left, want all 4", len(there))
 	}
-	got := w.run("workspace", "apply", "-f", file, "--prune", "--yes")
+	got := w.run("apply", "-f", file, "--prune", "--yes")
 	has(t, "prune", got.stdout, "workspace keep is unchanged", "workspace gone is pruned", "workspace alone is pruned")
 	has(t, "prune", got.stderr, "workspace busy: ", "waiting or active")
 	if got.code != exitRefused || strings.Contains(got.stdout, "busy") {
 		t.Errorf("got %+v", got)
 	}
 	w.ok("workflow", "cancel", run)
-	has(t, "prune again", w.ok("workspace", "apply", "-f", file, "--prune", "--yes"), "workspace busy is pruned")
+	has(t, "prune again", w.ok("apply", "-f", file, "--prune", "--yes"), "workspace busy is pruned")
 }
 
 func TestApply_OneBadFileStopsEverything(t *testing.T) {
@@ -275,7 +275,7 @@ func TestApply_OneBadFileStopsEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := w.run("workspace", "apply", "-f", dir); got.code != exitUsage || !strings.Contains(got.stderr, "b.yml") {
+	if got := w.run("apply", "-f", dir); got.code != exitUsage || !strings.Contains(got.stderr, "b.yml") {
 		t.Errorf("got %+v", got)
 	}
 	if there := value[[]api.Workspace](w, "workspace", "list"); len(there) != 0 {
@@ -300,16 +300,16 @@ func TestDiscover_NeverReplacesAFileThatDiffers(t *testing.T) {
 		t.Errorf("got %+v, a.yaml: %v", got, err)
 	}
 	w.ok("workspace", "discover", tree, "--out", files, "--force")
-	w.ok("workspace", "apply", "-f", files)
+	w.ok("apply", "-f", files)
 	stdout := w.ok("workspace", "discover", tree, "--out", "-")
-	if got := w.in(t.Context(), stdout, "workspace", "apply", "-f", "-"); got.code != exitOK || strings.Count(got.stdout, "is unchanged") != 2 {
+	if got := w.in(t.Context(), stdout, "apply", "-f", "-"); got.code != exitOK || strings.Count(got.stdout, "is unchanged") != 2 {
 		t.Errorf("from standard output: got %+v", got)
 	}
 }
 
 func TestReport_GoesOnWhereItWasInterruptedAndPreviewsAgainWhatFailed(t *testing.T) {
 	w := newWorld(t)
-	w.ok("workspace", "apply", "-f", w.put(described("one"), described("two")))
+	w.ok("apply", "-f", w.put(described("one"), described("two")))
 	ctx, interrupt := context.WithCancel(t.Context())
 	first := make(chan answer)
 	go func() { first <- w.in(ctx, "", "takeover", "report", "--project", "global") }()
@@ -364,7 +364,7 @@ func TestReport_GoesOnWhereItWasInterruptedAndPreviewsAgainWhatFailed(t *testing
 
 func TestReport_ItsExitCodeAndFileSayWhatWasFound(t *testing.T) {
 	w := newWorld(t)
-	w.ok("workspace", "apply", "-f", w.put(described("one"), described("two")))
+	w.ok("apply", "-f", w.put(described("one"), described("two")))
 	w.agent(func(spec api.Spec) api.Result {
 		if spec.Workspace == "two" {
 			return api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 3}}

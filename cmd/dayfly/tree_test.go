@@ -19,7 +19,7 @@ func (w *world) after(lines ...string) {
 	for _, line := range lines {
 		name, on, _ := strings.Cut(line, " ")
 		text := "{name: " + name + ", engine: command, after: [" + on + "], commands: {preview: 'true', update: 'true', destroy: 'true'}}"
-		w.ok("workspace", "apply", "-f", w.put(text))
+		w.ok("apply", "-f", w.put(text))
 	}
 }
 
@@ -106,7 +106,7 @@ func TestTree_IsCancelledAndItsFollowerToldSo(t *testing.T) {
 
 func TestTree_WaitsForApprovals(t *testing.T) {
 	w := newWorld(t)
-	w.ok("workspace", "apply", "-f", w.put("{name: net, engine: terraform, source: {directory: /src}, approval: {required: true}}"))
+	w.ok("apply", "-f", w.put("{name: net, engine: terraform, source: {directory: /src}, approval: {required: true}}"))
 	w.after("db net")
 	told := make(chan string, 1)
 	go func() { told <- w.planned(api.Changes{Add: 1}) }()

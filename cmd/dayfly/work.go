@@ -98,7 +98,7 @@ func (a *app) waiting(runs []agent.Run) {
 	for _, r := range runs {
 		what := "a run from before this start"
 		if r.Workspace != "" {
-			what = fmt.Sprintf("%s of %s", kind(r.Type, r.Operation), r.Workspace)
+			what = fmt.Sprintf("%s of %s", runKind(r.Type, r.Operation), r.Workspace)
 		}
 		said += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), text.Duration(time.Since(r.Since)))
 	}

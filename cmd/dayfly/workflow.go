@@ -187,9 +187,9 @@ func (c *workflowShow) Run(a *app, cl *client.Client) error {
 	return a.done(w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
-func what(w api.Workflow) string { return kind(w.Type, w.Operation) }
+func what(w api.Workflow) string { return runKind(w.Type, w.Operation) }
 
-func kind(t workflow.Type, op workflow.Operation) string {
+func runKind(t workflow.Type, op workflow.Operation) string {
 	if op != "" {
 		return string(t) + " " + string(op)
 	}

@@ -6,14 +6,13 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 )
 
 type workspaceCommands struct {
 	Discover workspaceDiscover `cmd:"" help:"Find the root modules of a tree, and write a workspace file for each."`
-	Apply    applyCommand      `cmd:"" help:"The same as dayfly apply."`
 	List     workspaceList     `cmd:"" help:"List workspaces."`
 	Show     workspaceShow     `cmd:"" aliases:"get" help:"Show a workspace."`
 	Delete   workspaceDelete   `cmd:"" help:"Delete a workspace; the infrastructure that it made stays."`
@@ -107,7 +106,7 @@ func (c *workspaceShow) Run(a *app, cl *client.Client) error {
 	for _, m := range w.Modules {
 		line("modules of", m.Host+" with "+m.TokenRef+m.SSHKeyRef+alsoForPulls(m.Preview))
 	}
-	return a.shown(workspacefile.Workspace, asWorkspace(w), w, "%s", strings.TrimSuffix(b.String(), "\n"))
+	return a.shown(kind.Workspace, asWorkspace(w), w, "%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
 // dependencyText names the workspace on the other side of a dependency, with the outputs that pass between the two.

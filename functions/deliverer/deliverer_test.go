@@ -30,7 +30,7 @@ const (
 func told(t *testing.T, s *poolstack.Stack, address string) (id string) {
 	t.Helper()
 	s.Secrets.Set(urlSecret, fmt.Sprintf(`{"url":%q,"key":"whsec_%s"}`, address, base64.StdEncoding.EncodeToString([]byte(rawKey))))
-	_, _, err := s.Plane.PutNotification(t.Context(), s.Admin, api.Notification{
+	_, _, err := s.Plane.Notifications.Put(t.Context(), s.Admin, api.Notification{
 		Name: "on-call", URLRef: urlSecret + "#url", SecretRef: urlSecret + "#key", Events: []string{api.EventFailed},
 	})
 	if err != nil {
@@ -110,7 +110,7 @@ func TestHandle_DeliversWhatWaits(t *testing.T) {
 func TestHandle_NamesASecretThatItMayNotRead(t *testing.T) {
 	t.Setenv("HOOK", "https://example.com/path")
 	s := poolstack.New(t, nil)
-	_, _, err := s.Plane.PutNotification(t.Context(), s.Admin, api.Notification{Name: "other", URLRef: "env:HOOK", Format: api.FormatSlack, Events: []string{api.EventFailed}})
+	_, _, err := s.Plane.Notifications.Put(t.Context(), s.Admin, api.Notification{Name: "other", URLRef: "env:HOOK", Format: api.FormatSlack, Events: []string{api.EventFailed}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -260,7 +260,7 @@ func TestHandle_InvokesTheDeliverer(t *testing.T) {
 	if poll(); len(got) != 0 {
 		t.Errorf("invoked %d times while nothing waits", len(got))
 	}
-	_, _, err := s.Plane.PutNotification(t.Context(), s.Admin, api.Notification{Name: "on-call", URL: "https://example.com", Format: api.FormatSlack})
+	_, _, err := s.Plane.Notifications.Put(t.Context(), s.Admin, api.Notification{Name: "on-call", URL: "https://example.com", Format: api.FormatSlack})
 	if err != nil {
 		t.Fatal(err)
 	}

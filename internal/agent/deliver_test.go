@@ -28,7 +28,7 @@ func (s *site) delivering(receiver http.Handler) agent.Config {
 	s.t.Cleanup(server.Close)
 	store := local.New(filepath.Join(s.t.TempDir(), "secrets"))
 	listed, err := outbound.ReadPrivate([]string{"127.0.0.1"})
-	_, _, put := s.plane.PutNotification(s.t.Context(), s.admin, api.Notification{Name: "on-call", URLRef: "file:url", Format: api.FormatSlack, Events: []string{api.EventFailed}})
+	_, _, put := s.plane.Notifications.Put(s.t.Context(), s.admin, api.Notification{Name: "on-call", URLRef: "file:url", Format: api.FormatSlack, Events: []string{api.EventFailed}})
 	if err := errors.Join(err, put, store.Set(s.t.Context(), "url", redact.New(server.URL+"/path"))); err != nil {
 		s.t.Fatal(err)
 	}

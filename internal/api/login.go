@@ -52,6 +52,64 @@ type Issuer struct {
 	Version    int64        `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
+// Key implements Setting.
+func (i Issuer) Key() (name string, version int64) { return i.Name, i.Version }
+
+// Normal implements Setting.
+func (i Issuer) Normal(organization string) Setting {
+	i.CreatedAt, i.Version = nil, 0
+	if len(i.Audiences) == 0 {
+		i.Audiences = []string{OrganizationPrefix + organization}
+	}
+	if len(i.Algorithms) == 0 {
+		i.Algorithms = []string{"RS256", "ES256"}
+	}
+	if i.Pipelines != nil {
+		i.Pipelines = new(i.Pipelines.settled(i.URL))
+	}
+	_, known := i.Owners()
+	i.Shared = i.Shared || known
+	return i
+}
+
+// sharedHosts are issuers of which strangers get tokens too, with the claims that hold an id of an owner which is never
+// given to another. A name is not enough: whoever takes over a name that was given up gets tokens with it.
+var sharedHosts = map[string][]string{
+	"token.actions.githubusercontent.com": {"repository_owner_id", "repository_id", "enterprise_id"},
+	"gitlab.com":                          {"namespace_id", "project_id"},
+	"agent.buildkite.com":                 {"organization_id", "pipeline_id"},
+	"app.terraform.io":                    {"terraform_organization_id", "terraform_workspace_id"},
+	"accounts.google.com":                 {"sub"},
+	"appleid.apple.com":                   {"sub"},
+	"cognito-identity.amazonaws.com":      {"sub"},
+}
+
+// sharedTenants are the addresses of Microsoft that all its tenants or all persons share, by the beginning of their paths.
+// The last is the tenant of personal accounts.
+var sharedTenants = map[string][]string{
+	"common": {"tid", "oid"}, "organizations": {"tid", "oid"}, "consumers": {"oid"}, "9188040d-6c67-4c5b-b112-36a304b66dad": {"oid"},
+}
+
+// Owners are the claims one of which a rule of a shared issuer must name; known says whether strangers are known to get
+// its tokens.
+func (i Issuer) Owners() (claims []string, known bool) {
+	u, err := url.Parse(i.URL)
+	if err != nil {
+		return nil, false
+	}
+	host := strings.ToLower(u.Hostname())
+	if host == "login.microsoftonline.com" || host == "sts.windows.net" {
+		tenant, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(u.Path), "/"), "/")
+		claims, known = sharedTenants[tenant]
+	} else {
+		claims, known = sharedHosts[host]
+	}
+	if i.OwnerClaim != "" {
+		claims = []string{i.OwnerClaim}
+	}
+	return claims, known
+}
+
 // IssuerLogin is what a command line needs to log people in. None of it is secret.
 type IssuerLogin struct {
 	ClientID string   `json:"client_id" minLength:"1" maxLength:"256" doc:"Id of a public client of the issuer, without a secret" example:"dayfly-cli"`
@@ -70,8 +128,8 @@ type Pipelines struct {
 	Host string `json:"host,omitempty" maxLength:"255" doc:"Host of the repositories that its tokens name; default github.com for GitHub's issuer, else the host of url" example:"github.com"`
 }
 
-// Settled is the pipelines with their host, which is implied by the address of the issuer where it is left out.
-func (p Pipelines) Settled(issuer string) Pipelines {
+// settled is the pipelines with their host, which is implied by the address of the issuer where it is left out.
+func (p Pipelines) settled(issuer string) Pipelines {
 	if u, err := url.Parse(issuer); err == nil && p.Host == "" {
 		if p.Host = u.Host; strings.EqualFold(u.Hostname(), "token.actions.githubusercontent.com") {
 			p.Host = "github.com"

@@ -28,6 +28,16 @@ type PolicyGroup struct {
 	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
+// Key implements Setting.
+func (g PolicyGroup) Key() (name string, version int64) { return g.Name, g.Version }
+
+// Normal implements Setting.
+func (g PolicyGroup) Normal(string) Setting {
+	g.EditedBy, g.CreatedAt, g.Version = "", nil, 0
+	g.Workspaces, g.Projects = sortedNames(g.Workspaces), sortedNames(g.Projects)
+	return g
+}
+
 // Waiver lets a workspace pass one rule of a waivable policy group for a time.
 type Waiver struct {
 	Name      string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"legacy-bucket"`
@@ -40,6 +50,16 @@ type Waiver struct {
 	GivenBy   string     `json:"given_by,omitempty" doc:"Who gave it, or changed it last; not taken" example:"anna"`
 	CreatedAt *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
 	Version   int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+}
+
+// Key implements Setting.
+func (w Waiver) Key() (name string, version int64) { return w.Name, w.Version }
+
+// Normal implements Setting.
+func (w Waiver) Normal(string) Setting {
+	w.GivenBy, w.CreatedAt, w.Version = "", nil, 0
+	w.Reason, w.Until = strings.TrimSpace(w.Reason), w.Until.UTC().Truncate(time.Second)
+	return w
 }
 
 // Policy is a policy group as a run is held to it.

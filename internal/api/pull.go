@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -32,9 +34,13 @@ type GitHost struct {
 	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
-// Asked is what of it somebody asks for: the rest is filled in by the control plane.
-func (g GitHost) Asked() GitHost {
+// Key implements Setting.
+func (g GitHost) Key() (name string, version int64) { return g.Name, g.Version }
+
+// Normal implements Setting.
+func (g GitHost) Normal(string) Setting {
 	g.Generation, g.CreatedAt, g.Version = 0, nil, 0
+	g.URL = cmp.Or(strings.TrimRight(g.URL, "/"), HostAddress(g.Kind))
 	g.Members = slices.Clone(g.Members)
 	for i := range g.Members {
 		g.Members[i].PrincipalID = ""

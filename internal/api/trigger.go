@@ -48,6 +48,18 @@ type Schedule struct {
 	Version     int64              `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
+// Key implements Setting.
+func (s Schedule) Key() (name string, version int64) { return s.Name, s.Version }
+
+// Normal implements Setting.
+func (s Schedule) Normal(string) Setting {
+	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
+	s.Cron = strings.Join(strings.Fields(s.Cron), " ")
+	s.Type = cmp.Or(s.Type, workflow.InsightsScan)
+	s.Workspaces, s.Projects = sortedNames(s.Workspaces), sortedNames(s.Projects)
+	return s
+}
+
 // MostMissed is how many missed times are counted: there may be more.
 const MostMissed = 1000
 
@@ -103,6 +115,17 @@ type Notification struct {
 	IsDisabled  bool       `json:"is_disabled,omitempty" doc:"Whether nothing is told"`
 	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
 	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+}
+
+// Key implements Setting.
+func (n Notification) Key() (name string, version int64) { return n.Name, n.Version }
+
+// Normal implements Setting.
+func (n Notification) Normal(string) Setting {
+	n.CreatedAt, n.Version = nil, 0
+	n.Format = cmp.Or(n.Format, FormatDayfly)
+	n.Events, n.Projects = sortedNames(n.Events), sortedNames(n.Projects)
+	return n
 }
 
 // The states of a delivery.

@@ -20,3 +20,16 @@ func (c *Client) DeliveryDone(ctx context.Context, id string, in api.DeliveryRes
 		return err
 	})
 }
+
+// Deliveries lists deliveries, the newest first.
+func (c *Client) Deliveries(ctx context.Context, f api.DeliveryFilter) (api.Page[api.Delivery], error) {
+	q := listing(f.Cursor, f.Limit)
+	set(q, "state", f.State)
+	set(q, "for", f.For)
+	return get[api.Page[api.Delivery]](ctx, c, "list deliveries", q, "v1", "deliveries")
+}
+
+// ReplayDelivery lets a delivery that has failed be tried again.
+func (c *Client) ReplayDelivery(ctx context.Context, id string) (api.Delivery, error) {
+	return ask[api.Delivery](ctx, c, brief, call{what: "replay delivery " + id, method: http.MethodPost, path: []string{"v1", "deliveries", id, "replay"}})
+}

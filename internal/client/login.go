@@ -21,26 +21,6 @@ func (c *Client) LoginOptions(ctx context.Context, organization string) (api.Log
 	return get[api.LoginOptions](ctx, c, "ask how people log in", q, "v1", "login")
 }
 
-// PutIssuer creates or changes an issuer.
-func (c *Client) PutIssuer(ctx context.Context, in api.Issuer) (api.Issuer, api.Outcome, error) {
-	return put(ctx, c, "apply issuer "+in.Name, in, "v1", "issuers", in.Name)
-}
-
-// Issuers lists issuers.
-func (c *Client) Issuers(ctx context.Context, cursor string, limit int) (api.Page[api.Issuer], error) {
-	return get[api.Page[api.Issuer]](ctx, c, "list issuers", listing(cursor, limit), "v1", "issuers")
-}
-
-// Issuer shows an issuer.
-func (c *Client) Issuer(ctx context.Context, name string) (api.Issuer, error) {
-	return get[api.Issuer](ctx, c, "show issuer "+name, nil, "v1", "issuers", name)
-}
-
-// DeleteIssuer deletes an issuer.
-func (c *Client) DeleteIssuer(ctx context.Context, name string) error {
-	return c.remove(ctx, call{what: "delete issuer " + name, path: []string{"v1", "issuers", name}})
-}
-
 // CreateService makes a service principal and returns its secret.
 func (c *Client) CreateService(ctx context.Context, in api.NewServicePrincipal) (api.ServicePrincipalSecret, error) {
 	return ask[api.ServicePrincipalSecret](ctx, c, once, call{what: "create service principal " + in.Name, method: http.MethodPost, path: []string{"v1", "service-principals"}, in: in})

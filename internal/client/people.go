@@ -49,13 +49,6 @@ func get[T any](ctx context.Context, c *Client, what string, query url.Values, p
 	return ask[T](ctx, c, brief, call{what: what, method: http.MethodGet, path: path, query: query})
 }
 
-// put creates or changes what has a name, and says which.
-func put[T any](ctx context.Context, c *Client, what string, in T, path ...string) (T, api.Outcome, error) {
-	header := http.Header{}
-	out, err := ask[T](ctx, c, brief, call{what: what, method: http.MethodPut, path: path, in: in, header: header})
-	return out, api.Outcome(header.Get(api.OutcomeHeader)), err
-}
-
 func listing(cursor string, limit int) url.Values {
 	q := url.Values{}
 	set(q, "cursor", cursor)

@@ -225,7 +225,7 @@ func TestPages_ForeignTextIsNoMarkup(t *testing.T) {
 	})
 	_, err := s.plane.UpdatePool(t.Context(), s.admin, "default", api.PoolSettings{Description: new(bad)})
 	s.must(err)
-	_, _, err = s.plane.PutIssuer(t.Context(), s.admin, api.Issuer{Name: "idp", URL: "https://idp.example.com", Rules: []api.TrustRule{{Claims: map[string]string{"sub": "ann"}, Becomes: api.KindUser, Role: api.RoleViewer}}})
+	_, _, err = s.plane.Issuers.Put(t.Context(), s.admin, api.Issuer{Name: "idp", URL: "https://idp.example.com", Rules: []api.TrustRule{{Claims: map[string]string{"sub": "ann"}, Becomes: api.KindUser, Role: api.RoleViewer}}})
 	s.must(err)
 	s.speaks(api.NewToken{Name: "ann", Principal: "idp/" + bad, Role: api.RoleAdmin})
 	for i := range 2 {
@@ -311,7 +311,7 @@ func TestHome_AsksForWhatAFewRunsWait(t *testing.T) {
 func TestHome_ShowsDeliveriesThatFailed(t *testing.T) {
 	s := newSite(t)
 	s.workspace("net")
-	_, _, err := s.plane.PutNotification(t.Context(), s.admin, api.Notification{Name: "ops", URL: "https://hooks.example.com", SecretRef: "file:hook"})
+	_, _, err := s.plane.Notifications.Put(t.Context(), s.admin, api.Notification{Name: "ops", URL: "https://hooks.example.com", SecretRef: "file:hook"})
 	s.must(err)
 	for range 6 {
 		s.ran("net", workflow.Preview, failed)
@@ -339,7 +339,7 @@ func TestHome_SaysWhichPullRequestIsNotAnswered(t *testing.T) {
 	s := newSite(t, func(c *controlplane.Config, _ *console.Config) {
 		c.WebhookKey = func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil }
 	})
-	_, _, err := s.plane.PutGitHost(t.Context(), s.admin, api.GitHost{Name: "forge", Kind: api.HostGitHub, TokenRef: "file:git"})
+	_, _, err := s.plane.GitHosts.Put(t.Context(), s.admin, api.GitHost{Name: "forge", Kind: api.HostGitHub, TokenRef: "file:git"})
 	s.must(err)
 	hook, err := s.plane.RotateWebhookSecret(t.Context(), s.admin, "forge")
 	s.must(err)

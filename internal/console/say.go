@@ -58,7 +58,7 @@ var reasons = map[workflow.Reason][2]string{
 	workflow.ReasonPlanStale:         {"the approved plan does not fit any more", "Make a new preview, and approve its plan."},
 	workflow.ReasonArtifactFailed:    {"a file that it needs could not be placed or fetched", "Look at the log; then retry it."},
 	workflow.ReasonHookFailed:        {"a hook of the workspace failed", "The log of that hook has the cause. What was applied before it stays."},
-	workflow.ReasonPolicyFailed:      {"a policy that must hold denied it, or could not be evaluated", "Change the code, or ask an admin for a waiver where its group is waivable: dayfly waiver apply."},
+	workflow.ReasonPolicyFailed:      {"a policy that must hold denied it, or could not be evaluated", "Change the code, or ask an admin for a waiver where its group is waivable."},
 	workflow.ReasonHookRefused:       {"its pool does not allow a hook of the workspace", "Let preapproved_hooks of the pool have its digest, or remove the hook."},
 	workflow.ReasonInterrupted:       {"its task was told to stop", "Look at the state; then retry it."},
 	workflow.ReasonRunnerError:       {"the runner itself failed", "This may be a bug to report."},

@@ -351,7 +351,7 @@ func withIssuer(t *testing.T, change ...func(*controlplane.Config, *console.Conf
 		t.Fatal(err)
 	}
 	s := newSite(t, append(change, func(rules *controlplane.Config, _ *console.Config) { rules.Issuers = issuers })...)
-	_, _, err = s.plane.PutIssuer(t.Context(), s.admin, api.Issuer{
+	_, _, err = s.plane.Issuers.Put(t.Context(), s.admin, api.Issuer{
 		Name: "idp", URL: p.URL, Login: &api.IssuerLogin{ClientID: p.ClientID},
 		Rules: []api.TrustRule{{Claims: map[string]string{"sub": "alice"}, Becomes: api.KindUser, Role: api.RoleViewer}},
 	})

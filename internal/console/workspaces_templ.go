@@ -648,7 +648,7 @@ func workspacePage(v *view, d workspaceData) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "</dl><p class=\"command\"><code>dayfly workspace apply -f FILE</code> changes them.</p></details>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "</dl><p class=\"command\"><code>dayfly apply -f FILE</code> changes them.</p></details>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -228,8 +228,8 @@ func (w *world) grantsIn(project string) map[string]func() (func() error, error)
 	admin := map[string]string{project: api.RoleAdmin}
 	rules := func(rules ...api.TrustRule) func() (func() error, error) {
 		return func() (func() error, error) {
-			_, _, err := w.plane.PutIssuer(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: "https://id.example.com", Rules: rules})
-			return func() error { return w.plane.DeleteIssuer(w.ctx(), w.admin, "idp") }, err
+			_, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: "https://id.example.com", Rules: rules})
+			return func() error { return w.plane.Issuers.Delete(w.ctx(), w.admin, "idp") }, err
 		}
 	}
 	bob := api.TrustRule{Claims: map[string]string{"sub": "bob"}, Becomes: api.KindService}

@@ -26,7 +26,7 @@ func (w *world) notified(name string, change ...func(*api.Notification)) {
 	for _, c := range change {
 		c(&n)
 	}
-	_, _, err := w.plane.PutNotification(w.ctx(), w.admin, n)
+	_, _, err := w.plane.Notifications.Put(w.ctx(), w.admin, n)
 	w.must(err)
 }
 
@@ -296,7 +296,7 @@ func TestDelivery_GoesByTheSettingsOfNow(t *testing.T) {
 	w.fails("net")
 	w.notified("ops", func(n *api.Notification) { n.URL = "https://new.example.com" })
 	w.notified("off", func(n *api.Notification) { n.IsDisabled = true })
-	w.must(w.plane.DeleteNotification(w.ctx(), w.admin, "gone"))
+	w.must(w.plane.Notifications.Delete(w.ctx(), w.admin, "gone"))
 	w.notified("gone") // another under the same name
 	if task := w.task(); task.Send.URL != "https://new.example.com" {
 		t.Errorf("sent to %+v", task.Send)

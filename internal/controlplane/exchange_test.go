@@ -28,7 +28,7 @@ func (w *world) issuer() *provider.Provider {
 
 func (w *world) trust(p *provider.Provider, rules ...api.TrustRule) {
 	w.t.Helper()
-	_, _, err := w.plane.PutIssuer(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: p.URL, Rules: rules})
+	_, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: p.URL, Rules: rules})
 	w.must(err)
 }
 
@@ -102,7 +102,7 @@ func TestIssueToken_AnIssuersTokenBecomesOneThatEndsByItself(t *testing.T) {
 		}
 
 		fourth := issue()
-		w.must(w.plane.DeleteIssuer(w.ctx(), w.admin, "idp"))
+		w.must(w.plane.Issuers.Delete(w.ctx(), w.admin, "idp"))
 		w.trust(p, rule) // the same again is another
 		if err := valid(fourth); !errors.Is(err, workflow.ErrRevoked) {
 			t.Errorf("its issuer was deleted: %v", err)
@@ -276,10 +276,10 @@ func TestPutIssuer_ASharedIssuerNeedsAnOwnerAndOurAudience(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.in.Name = "it"
-			_, _, err := w.plane.PutIssuer(w.ctx(), w.admin, c.in)
+			_, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, c.in)
 			if c.want == "" {
 				w.must(err)
-				w.must(w.plane.DeleteIssuer(w.ctx(), w.admin, "it"))
+				w.must(w.plane.Issuers.Delete(w.ctx(), w.admin, "it"))
 				return
 			}
 			if !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
@@ -293,7 +293,7 @@ func TestPutIssuer_IsRepeatableAndKeepsItsAddress(t *testing.T) {
 	w := newWorld(t, memory.New())
 	in := api.Issuer{Name: "idp", URL: "https://id.example.com", Login: &api.IssuerLogin{ClientID: "cli"}}
 	for _, want := range []api.Outcome{api.OutcomeCreated, api.OutcomeUnchanged} {
-		out, got, err := w.plane.PutIssuer(w.ctx(), w.admin, in)
+		out, got, err := w.plane.Issuers.Put(w.ctx(), w.admin, in)
 		w.must(err)
 		if got != want || out.Version != 1 {
 			t.Errorf("got %s, version %d, want %s", got, out.Version, want)
@@ -301,19 +301,19 @@ func TestPutIssuer_IsRepeatableAndKeepsItsAddress(t *testing.T) {
 		in = out // what is shown can be applied as it is
 	}
 	in.Login = nil
-	if _, got, err := w.plane.PutIssuer(w.ctx(), w.admin, in); err != nil || got != api.OutcomeChanged {
+	if _, got, err := w.plane.Issuers.Put(w.ctx(), w.admin, in); err != nil || got != api.OutcomeChanged {
 		t.Errorf("got %s, %v", got, err)
 	}
-	if _, _, err := w.plane.PutIssuer(w.ctx(), w.admin, in); !errors.Is(err, workflow.ErrConflict) {
+	if _, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, in); !errors.Is(err, workflow.ErrConflict) {
 		t.Errorf("an old version: %v", err)
 	}
-	if _, _, err := w.plane.PutIssuer(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: "https://other.example.com"}); !errors.Is(err, workflow.ErrInvalid) {
+	if _, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, api.Issuer{Name: "idp", URL: "https://other.example.com"}); !errors.Is(err, workflow.ErrInvalid) {
 		t.Errorf("another address: %v", err)
 	}
-	if _, _, err := w.plane.PutIssuer(w.ctx(), w.admin, api.Issuer{Name: "idp2", URL: in.URL}); !errors.Is(err, workflow.ErrExists) {
+	if _, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, api.Issuer{Name: "idp2", URL: in.URL}); !errors.Is(err, workflow.ErrExists) {
 		t.Errorf("the address again: %v", err)
 	}
-	if _, _, err := w.plane.PutIssuer(w.ctx(), w.pool, in); !errors.Is(err, workflow.ErrForbidden) {
+	if _, _, err := w.plane.Issuers.Put(w.ctx(), w.pool, in); !errors.Is(err, workflow.ErrForbidden) {
 		t.Errorf("a pool: %v", err)
 	}
 }
@@ -459,9 +459,9 @@ func TestIssueToken_TakesTheTokensOfGitHubActionsAndAWS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := w.issuer()
 			c.issuer.Name, c.issuer.URL = "it", p.URL
-			_, _, err := w.plane.PutIssuer(w.ctx(), w.admin, c.issuer)
+			_, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, c.issuer)
 			w.must(err)
-			defer func() { w.must(w.plane.DeleteIssuer(w.ctx(), w.admin, "it")) }()
+			defer func() { w.must(w.plane.Issuers.Delete(w.ctx(), w.admin, "it")) }()
 			out, err := w.plane.IssueToken(w.ctx(), exchangeOf(p.Token(c.alg, c.claims), func(in *api.TokenRequest) { in.SubjectTokenType = api.TokenTypeJWT }))
 			w.must(err)
 			if out.Name != c.want {

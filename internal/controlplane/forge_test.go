@@ -63,7 +63,7 @@ func (w *world) forge(kind string, members ...api.Member) *forge {
 			w.principal(m.Principal)
 		}
 	}
-	_, _, err := w.plane.PutGitHost(w.ctx(), w.admin, settings(kind, members...))
+	_, _, err := w.plane.GitHosts.Put(w.ctx(), w.admin, settings(kind, members...))
 	w.must(err)
 	made, err := w.plane.RotateWebhookSecret(w.ctx(), w.admin, "forge")
 	w.must(err)
@@ -77,7 +77,7 @@ func (f *forge) disable(off bool) {
 	f.t.Helper()
 	in := settings(f.kind, operator(annaID, "anna"), operator(bobID, "bob"))
 	in.IsDisabled = off
-	_, _, err := f.plane.PutGitHost(f.ctx(), f.admin, in)
+	_, _, err := f.plane.GitHosts.Put(f.ctx(), f.admin, in)
 	f.must(err)
 }
 

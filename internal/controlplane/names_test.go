@@ -38,7 +38,7 @@ func TestNames_WhatIsMadeAnewUnderANameGetsNothingOfTheFormer(t *testing.T) {
 				in.Inputs = []api.WorkspaceInput{{Workspace: "net", Output: "vpc", Variable: "vpc"}}
 			})
 		}, "1 workspace depends on workspace net", nil, nil},
-		"a policy group": {"workspace", func(w *world) { w.policyGroup() }, stays, func(w *world) any { return must1(w.plane.PolicyGroup(w.ctx(), w.admin, "rules"))(w).Workspaces }, []string{"net"}},
+		"a policy group": {"workspace", func(w *world) { w.policyGroup() }, stays, func(w *world) any { return must1(w.plane.PolicyGroups.Show(w.ctx(), w.admin, "rules"))(w).Workspaces }, []string{"net"}},
 
 		"a workspace in it": {"project", func(w *world) { w.workspace("app", inProject(shop)) }, "workspace app belongs to it", nil, nil},
 		"a project below":   {"project", func(w *world) { w.madeProject("cart", shop) }, "project cart lies below it", nil, nil},
@@ -50,7 +50,7 @@ func TestNames_WhatIsMadeAnewUnderANameGetsNothingOfTheFormer(t *testing.T) {
 			w.forge(api.HostGitHub, api.Member{ID: 9, Principal: "carl", Grants: admin})
 		}, "member carl of git host forge has the role admin in it", nil, nil},
 		"a notification": {"project", func(w *world) { w.notified("ops", func(n *api.Notification) { n.Projects = []string{shop} }) }, stays, func(w *world) any {
-			return must1(w.plane.Notification(w.ctx(), w.admin, "ops"))(w).Projects
+			return must1(w.plane.Notifications.Show(w.ctx(), w.admin, "ops"))(w).Projects
 		}, []string{shop}},
 
 		"a workspace in the pool": {"pool", func(w *world) { w.workspace("app", func(in *api.Workspace) { in.Pool = edge }) }, "workspace app names pool edge", nil, nil},
@@ -204,7 +204,7 @@ func (w *world) gitHostBy(pool string) {
 	w.t.Helper()
 	in := settings(api.HostGitHub, operator(annaID, w.principal("anna").Name))
 	in.Pool = pool
-	_, _, err := w.plane.PutGitHost(w.ctx(), w.admin, in)
+	_, _, err := w.plane.GitHosts.Put(w.ctx(), w.admin, in)
 	w.must(err)
 }
 

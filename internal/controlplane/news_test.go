@@ -260,7 +260,7 @@ func TestNotification_IsRefused(t *testing.T) {
 	} {
 		n := api.Notification{Name: "ops", URL: "https://hooks.example.com/a", SecretRef: "file:webhook-secret"}
 		tt.change(&n)
-		_, _, err := w.plane.PutNotification(w.ctx(), w.admin, n)
+		_, _, err := w.plane.Notifications.Put(w.ctx(), w.admin, n)
 		wantErr(t, err, tt.kind)
 		if e := refusalOf(err); e == nil || e.Field != tt.field || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: refused with %v", name, err)
@@ -272,17 +272,17 @@ func TestNotification_IsRefused(t *testing.T) {
 	w.notified("slack", func(n *api.Notification) {
 		n.URL, n.URLRef, n.Format, n.SecretRef = "", "file:slack", api.FormatSlack, ""
 	})
-	_, _, err := w.plane.PutNotification(w.ctx(), w.as(api.RoleOperator), api.Notification{Name: "ops"})
+	_, _, err := w.plane.Notifications.Put(w.ctx(), w.as(api.RoleOperator), api.Notification{Name: "ops"})
 	wantErr(t, err, workflow.ErrForbidden)
-	_, err = w.plane.Notifications(w.ctx(), w.as(api.RoleOperator), "", 0)
+	_, err = w.plane.Notifications.List(w.ctx(), w.as(api.RoleOperator), "", 0)
 	wantErr(t, err, workflow.ErrForbidden)
 	for i := range 48 {
 		w.notified(fmt.Sprintf("n%02d", i))
 	}
-	_, _, err = w.plane.PutNotification(w.ctx(), w.admin, api.Notification{Name: "much", URL: "https://hooks.example.com", SecretRef: "file:a"})
+	_, _, err = w.plane.Notifications.Put(w.ctx(), w.admin, api.Notification{Name: "much", URL: "https://hooks.example.com", SecretRef: "file:a"})
 	wantErr(t, err, workflow.ErrInvalid)
 	w.notified("n00", func(n *api.Notification) { n.Events = []string{api.EventDrift, api.EventFailed} })
-	n, err := w.plane.Notification(w.ctx(), w.admin, "n00")
+	n, err := w.plane.Notifications.Show(w.ctx(), w.admin, "n00")
 	w.must(err)
 	if !slices.Equal(n.Events, []string{"drift", "failed"}) || n.Format != api.FormatDayfly || n.Version != 2 {
 		t.Errorf("kept %+v", n)

@@ -38,7 +38,7 @@ func (w *world) pipelines() pipelines {
 
 func (p pipelines) apply(of *api.Pipelines) {
 	p.t.Helper()
-	_, _, err := p.plane.PutIssuer(p.ctx(), p.admin, api.Issuer{Name: "hub", URL: p.p.URL, Pipelines: of, Rules: []api.TrustRule{
+	_, _, err := p.plane.Issuers.Put(p.ctx(), p.admin, api.Issuer{Name: "hub", URL: p.p.URL, Pipelines: of, Rules: []api.TrustRule{
 		{Claims: map[string]string{"repository_owner_id": "65"}, Becomes: api.KindService, Role: api.RoleAdmin},
 		{Claims: map[string]string{"repository_owner_id": "66"}, Becomes: api.KindPool, Pool: "default"},
 	}})
@@ -169,7 +169,7 @@ func TestPipelines_OfAnIssuerAreChecked(t *testing.T) {
 		"with user":    {"https://gitlab.example.com", api.Pipelines{Kind: "gitlab", Host: "u@b"}, ""},
 	} {
 		in := api.Issuer{Name: "hub", URL: c.url, Pipelines: &c.of}
-		out, _, err := w.plane.PutIssuer(w.ctx(), w.admin, in)
+		out, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, in)
 		if c.want == "" {
 			wantErr(t, err, workflow.ErrInvalid)
 			continue
@@ -177,10 +177,10 @@ func TestPipelines_OfAnIssuerAreChecked(t *testing.T) {
 		if err != nil || out.Pipelines.Host != c.want {
 			t.Errorf("%s: got %+v, %v, want the host %s", name, out.Pipelines, err, c.want)
 		}
-		if again, outcome, err := w.plane.PutIssuer(w.ctx(), w.admin, in); err != nil || outcome != api.OutcomeUnchanged || c.of.Host == again.Pipelines.Host {
+		if again, outcome, err := w.plane.Issuers.Put(w.ctx(), w.admin, in); err != nil || outcome != api.OutcomeUnchanged || c.of.Host == again.Pipelines.Host {
 			t.Errorf("%s: the same again is %s, %v; it was given %q", name, outcome, err, c.of.Host)
 		}
-		w.must(w.plane.DeleteIssuer(w.ctx(), w.admin, "hub"))
+		w.must(w.plane.Issuers.Delete(w.ctx(), w.admin, "hub"))
 	}
 }
 

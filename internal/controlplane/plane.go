@@ -125,3 +125,8 @@ func New(st store.Store, cfg Config) *Plane {
 	t := triggers.New(l, c, r, triggers.Config{Address: cfg.Address, WebhookKey: cfg.WebhookKey})
 	return &Plane{identity.New(l, cfg.Issuers), c, r, t, clock.New(l, c, r, t, cfg.Blobs, cfg.Forward)}
 }
+
+// Settings are the calls about each kind of settings.
+func (p *Plane) Settings() []identity.SettingsCalls {
+	return []identity.SettingsCalls{p.Issuers, p.GitHosts, p.Notifications, p.Schedules, p.PolicyGroups, p.Waivers}
+}

@@ -20,7 +20,7 @@ import (
 func (w *world) policyGroup(change ...func(*api.PolicyGroup)) api.PolicyGroup {
 	w.t.Helper()
 	in := groupOf(change...)
-	out, _, err := w.plane.PutPolicyGroup(w.ctx(), w.admin, in)
+	out, _, err := w.plane.PolicyGroups.Put(w.ctx(), w.admin, in)
 	w.must(err)
 	return out
 }
@@ -36,7 +36,7 @@ func groupOf(change ...func(*api.PolicyGroup)) api.PolicyGroup {
 // waiver gives a waiver for net, as changed.
 func (w *world) waiver(change ...func(*api.Waiver)) api.Waiver {
 	w.t.Helper()
-	out, _, err := w.plane.PutWaiver(w.ctx(), w.admin, w.waiverOf(change...))
+	out, _, err := w.plane.Waivers.Put(w.ctx(), w.admin, w.waiverOf(change...))
 	w.must(err)
 	return out
 }
@@ -115,8 +115,8 @@ func TestPolicies_AreThoseThatHoldAtTheStartOfARun(t *testing.T) {
 			t.Errorf("the runner is told of the waiver: %+v", got)
 		}
 		// Whatever changes after the start, the same boot gets the same answer.
-		w.must(w.plane.DeleteWaiver(w.ctx(), w.admin, "legacy"))
-		w.must(w.plane.DeletePolicyGroup(w.ctx(), w.admin, "all"))
+		w.must(w.plane.Waivers.Delete(w.ctx(), w.admin, "legacy"))
+		w.must(w.plane.PolicyGroups.Delete(w.ctx(), w.admin, "all"))
 		again, err := w.plane.Spec(w.ctx(), job.Token, r)
 		w.must(err)
 		if d := cmp.Diff(want, holds(again)); d != "" {
@@ -147,7 +147,7 @@ func TestStart_OfARunThatIsHeldToPoliciesNeedsARunnerThatKnowsThem(t *testing.T)
 		wf := w.submit("net", workflow.Update)
 		switch {
 		case c.before && !c.after:
-			w.must(w.plane.DeletePolicyGroup(w.ctx(), w.admin, "rules"))
+			w.must(w.plane.PolicyGroups.Delete(w.ctx(), w.admin, "rules"))
 		case c.after && !c.before:
 			w.policyGroup()
 		}
@@ -225,7 +225,7 @@ func TestPolicyGroup_IsRefused(t *testing.T) {
 		"name":                 func(g *api.PolicyGroup) { g.Name = "a b" },
 		"source.directory":     func(g *api.PolicyGroup) { g.Source = api.Source{Directory: "rules"} },
 	} {
-		_, _, err := w.plane.PutPolicyGroup(w.ctx(), w.admin, groupOf(change))
+		_, _, err := w.plane.PolicyGroups.Put(w.ctx(), w.admin, groupOf(change))
 		field, _, _ = strings.Cut(field, ",")
 		if got := fieldOf(err); got != field {
 			t.Errorf("%s: %v names %q", field, err, got)
@@ -251,18 +251,18 @@ func TestWaiver_IsRefused(t *testing.T) {
 		"group":               func(in *api.Waiver) { in.Group = "rlues" },
 		"group, not to waive": func(in *api.Waiver) { in.Group = "hard" },
 	} {
-		_, _, err := w.plane.PutWaiver(w.ctx(), w.admin, w.waiverOf(change))
+		_, _, err := w.plane.Waivers.Put(w.ctx(), w.admin, w.waiverOf(change))
 		field, _, _ = strings.Cut(field, ",")
 		if got := fieldOf(err); got != field {
 			t.Errorf("%s: %v names %q", field, err, got)
 		}
 	}
 	operator := w.as(api.RoleOperator)
-	_, _, err := w.plane.PutWaiver(w.ctx(), operator, w.waiverOf())
+	_, _, err := w.plane.Waivers.Put(w.ctx(), operator, w.waiverOf())
 	wantErr(t, err, workflow.ErrForbidden)
-	_, _, err = w.plane.PutPolicyGroup(w.ctx(), operator, groupOf())
+	_, _, err = w.plane.PolicyGroups.Put(w.ctx(), operator, groupOf())
 	wantErr(t, err, workflow.ErrForbidden)
-	if page, err := w.plane.Waivers(w.ctx(), w.as(api.RoleViewer), "", 0); err != nil || len(page.Items) != 0 {
+	if page, err := w.plane.Waivers.List(w.ctx(), w.as(api.RoleViewer), "", 0); err != nil || len(page.Items) != 0 {
 		t.Errorf("a viewer sees %+v, %v", page, err)
 	}
 }
@@ -283,7 +283,7 @@ func TestWaiver_CountsOnlyWhileItsGroupIsWaivable(t *testing.T) {
 			w.must(w.result(job, r, workflow.Succeeded))
 			return holds(spec)
 		}
-		wantErr(t, w.plane.DeletePolicyGroup(w.ctx(), w.admin, "rules"), workflow.ErrInUse)
+		wantErr(t, w.plane.PolicyGroups.Delete(w.ctx(), w.admin, "rules"), workflow.ErrInUse)
 		w.policyGroup(func(g *api.PolicyGroup) { g.Enforcement = api.PolicyMandatory })
 		if d := cmp.Diff([]string{"rules mandatory"}, started()); d != "" {
 			t.Errorf("mandatory (-want +got):\n%s", d)
@@ -296,7 +296,7 @@ func TestWaiver_CountsOnlyWhileItsGroupIsWaivable(t *testing.T) {
 		if d := cmp.Diff([]string{"rules waivable"}, started()); d != "" {
 			t.Errorf("after its time (-want +got):\n%s", d)
 		}
-		w.must(w.plane.DeletePolicyGroup(w.ctx(), w.admin, "rules")) // its waiver is over
+		w.must(w.plane.PolicyGroups.Delete(w.ctx(), w.admin, "rules")) // its waiver is over
 		if got := started(); got != nil {
 			t.Errorf("after the group: %v", got)
 		}
@@ -334,7 +334,7 @@ func TestWaiver_OfAWorkspaceThatIsDeletedMeanwhileIsRefused(t *testing.T) {
 	w.workspace("net")
 	w.policyGroup()
 	between.do = func() { w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "net")) }
-	_, _, err := w.plane.PutWaiver(w.ctx(), w.admin, w.waiverOf())
+	_, _, err := w.plane.Waivers.Put(w.ctx(), w.admin, w.waiverOf())
 	wantErr(t, err, workflow.ErrNotFound)
 
 	w.workspace("net")
@@ -350,7 +350,7 @@ func TestPolicies_OfAnOrganizationAreBounded(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil && n < 600; n++ {
-		_, _, err = w.plane.PutWaiver(w.ctx(), w.admin, w.waiverOf(func(in *api.Waiver) {
+		_, _, err = w.plane.Waivers.Put(w.ctx(), w.admin, w.waiverOf(func(in *api.Waiver) {
 			in.Name, in.Reason, in.Address = fmt.Sprintf("w%d", n), strings.Repeat("x", 500), strings.Repeat("y", 900)
 		}))
 	}
@@ -366,7 +366,7 @@ func TestPolicies_OfAnOrganizationAreBounded(t *testing.T) {
 	for i := range 49 {
 		w.policyGroup(func(g *api.PolicyGroup) { g.Name, g.IsDisabled = fmt.Sprintf("off%d", i), true })
 	}
-	_, _, err = w.plane.PutPolicyGroup(w.ctx(), w.admin, groupOf(func(g *api.PolicyGroup) { g.Name, g.IsDisabled = "more", true }))
+	_, _, err = w.plane.PolicyGroups.Put(w.ctx(), w.admin, groupOf(func(g *api.PolicyGroup) { g.Name, g.IsDisabled = "more", true }))
 	wantErr(t, err, workflow.ErrInvalid)
 }
 

@@ -121,7 +121,7 @@ func TestPrincipal_OfAnIssuerIsItsSubject(t *testing.T) {
 	w.must(err)
 
 	// Another issuer that is registered under the name of the former has other subjects.
-	w.must(w.plane.DeleteIssuer(w.ctx(), w.admin, "idp"))
+	w.must(w.plane.Issuers.Delete(w.ctx(), w.admin, "idp"))
 	_, err = w.plane.CreateToken(w.ctx(), w.admin, api.NewToken{Name: "gone", Principal: "idp/u1", Role: api.RoleOperator})
 	wantErr(t, err, workflow.ErrInvalid)
 	p = w.issuer()
@@ -132,7 +132,7 @@ func TestPrincipal_OfAnIssuerIsItsSubject(t *testing.T) {
 	_, err = w.plane.IssueToken(w.ctx(), exchangeOf(p.Token("ES256", p.Claims(map[string]any{"aud": ourAudience, "sub": "", "email": "eve@example.com"}))))
 	wantErr(t, err, workflow.ErrUnauthenticated)
 	for _, name := range []string{"service", "schedule", "pull-request"} {
-		_, _, err := w.plane.PutIssuer(w.ctx(), w.admin, api.Issuer{Name: name, URL: "https://idp.example.com", Rules: []api.TrustRule{rule}})
+		_, _, err := w.plane.Issuers.Put(w.ctx(), w.admin, api.Issuer{Name: name, URL: "https://idp.example.com", Rules: []api.TrustRule{rule}})
 		wantErr(t, err, workflow.ErrInvalid)
 	}
 }
@@ -168,7 +168,7 @@ func TestPrincipal_OfAGitHostsMember(t *testing.T) {
 			if !errors.Is(err, tc.err) || tc.err == nil && err != nil {
 				t.Errorf("approved by %s where the member is %s: %v", who.Name, tc.principal, err)
 			}
-			host, err := f.plane.GitHost(f.ctx(), f.admin, "forge")
+			host, err := f.plane.GitHosts.Show(f.ctx(), f.admin, "forge")
 			f.must(err)
 			if got := host.Members[0]; got.Principal != tc.principal || !strings.HasPrefix(got.PrincipalID, "prn_") || got.PrincipalID == "prn_forged" {
 				t.Errorf("the member is %+v", got)

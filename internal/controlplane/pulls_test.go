@@ -166,7 +166,7 @@ func TestPull_AReleaseIsOnlyForWhatItsMemberMayRun(t *testing.T) {
 	if n := f.runs(); n != 1 {
 		t.Errorf("there are %d runs: the release of one project counts for another\n%s", n, f.body())
 	}
-	_, _, err = f.plane.PutGitHost(f.ctx(), f.admin, settings(api.HostGitHub, operator(annaID, "anna")))
+	_, _, err = f.plane.GitHosts.Put(f.ctx(), f.admin, settings(api.HostGitHub, operator(annaID, "anna")))
 	f.must(err)
 	f.repository("third", "https://forge.example/example/infra", func(ws *api.Workspace) { ws.Project = "mine" })
 	f.event("pull_request-edited-base")
@@ -549,7 +549,7 @@ func TestPull_AGitHostThatIsDeletedIsLeftAlone(t *testing.T) {
 	wf := f.previewed()
 	f.sends("issue_comment", f.writes(annaID, "dayfly apply"))
 	read := f.task()
-	f.must(f.plane.DeleteGitHost(f.ctx(), f.admin, "forge"))
+	f.must(f.plane.GitHosts.Delete(f.ctx(), f.admin, "forge"))
 	_, err := f.plane.ReplayDelivery(f.ctx(), f.admin, f.deliveries()[0].ID)
 	wantErr(t, err, workflow.ErrConflict) // it is done
 	f.does(read)
@@ -559,7 +559,7 @@ func TestPull_AGitHostThatIsDeletedIsLeftAlone(t *testing.T) {
 		t.Errorf("%d deliveries to a git host that was deleted", n)
 	}
 	body := f.recorded("pull_request-opened", nil)
-	_, _, err = f.plane.PutGitHost(f.ctx(), f.admin, settings(api.HostGitHub))
+	_, _, err = f.plane.GitHosts.Put(f.ctx(), f.admin, settings(api.HostGitHub))
 	f.must(err)
 	_, err = f.plane.Webhook(f.ctx(), "default", "forge", f.signed("pull_request", body), body)
 	wantErr(t, err, workflow.ErrUnauthenticated) // another one of that name has another secret
@@ -587,12 +587,12 @@ func TestProject_StaysWhileAMemberOfAGitHostHasARoleInIt(t *testing.T) {
 	w := newWorld(t, memory.New())
 	_, err := w.plane.CreateProject(w.ctx(), w.admin, "", api.ProjectSettings{Name: new("mine")})
 	w.must(err)
-	_, _, err = w.plane.PutGitHost(w.ctx(), w.admin, settings(api.HostGitHub, api.Member{ID: 9, Principal: w.principal("carl").Name, Grants: map[string]string{"mine": api.RoleOperator}}))
+	_, _, err = w.plane.GitHosts.Put(w.ctx(), w.admin, settings(api.HostGitHub, api.Member{ID: 9, Principal: w.principal("carl").Name, Grants: map[string]string{"mine": api.RoleOperator}}))
 	w.must(err)
 	err = w.plane.DeleteProject(w.ctx(), w.admin, "mine")
 	if wantErr(t, err, workflow.ErrInUse); err == nil || !strings.Contains(err.Error(), "forge") {
 		t.Errorf("it says %v", err)
 	}
-	w.must(w.plane.DeleteGitHost(w.ctx(), w.admin, "forge"))
+	w.must(w.plane.GitHosts.Delete(w.ctx(), w.admin, "forge"))
 	w.must(w.plane.DeleteProject(w.ctx(), w.admin, "mine"))
 }

@@ -107,7 +107,7 @@ func TestRestored_NothingGoesOnByItself(t *testing.T) {
 		if d := w.deliveries(); len(d) != 1 || d[0].State != api.DeliveryFailed || !strings.Contains(d[0].Detail, "restored") {
 			t.Errorf("the deliveries are %+v", d)
 		}
-		destroyer, err := w.plane.Schedule(w.ctx(), w.admin, "destroyer")
+		destroyer, err := w.plane.Schedules.Show(w.ctx(), w.admin, "destroyer")
 		w.must(err)
 		if !destroyer.IsPaused {
 			t.Error("what destroys goes on by itself")

@@ -52,7 +52,7 @@ func TestSchedule_IsRefused(t *testing.T) {
 	} {
 		in := api.Schedule{Name: "hourly", Cron: "@hourly", Projects: []string{"global"}}
 		change(&in)
-		_, _, err := w.plane.PutSchedule(w.ctx(), w.admin, in)
+		_, _, err := w.plane.Schedules.Put(w.ctx(), w.admin, in)
 		field, _, _ := strings.Cut(name, ",")
 		if e, ok := errors.AsType[*workflow.Error](err); !ok || e.Field != field || !errors.Is(err, workflow.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -60,17 +60,17 @@ func TestSchedule_IsRefused(t *testing.T) {
 	}
 	made := w.schedule()
 	stale := api.Schedule{Name: "hourly", Cron: "@daily", Projects: []string{"global"}, Version: made.Version + 1}
-	_, _, err := w.plane.PutSchedule(w.ctx(), w.admin, stale)
+	_, _, err := w.plane.Schedules.Put(w.ctx(), w.admin, stale)
 	wantErr(t, err, workflow.ErrConflict)
-	if _, outcome, err := w.plane.PutSchedule(w.ctx(), w.admin, made); err != nil || outcome != api.OutcomeUnchanged {
+	if _, outcome, err := w.plane.Schedules.Put(w.ctx(), w.admin, made); err != nil || outcome != api.OutcomeUnchanged {
 		t.Errorf("what it is: %s %v", outcome, err)
 	}
 	operator := controlplane.Principal{Organization: "default", Name: "otto", Audience: identity.User, Role: api.RoleOperator}
-	_, _, err = w.plane.PutSchedule(w.ctx(), operator, made)
+	_, _, err = w.plane.Schedules.Put(w.ctx(), operator, made)
 	wantErr(t, err, workflow.ErrForbidden)
-	wantErr(t, w.plane.DeleteSchedule(w.ctx(), operator, "hourly"), workflow.ErrForbidden)
+	wantErr(t, w.plane.Schedules.Delete(w.ctx(), operator, "hourly"), workflow.ErrForbidden)
 	other := controlplane.Principal{Organization: "other", Name: "eve", Audience: identity.User, Role: api.RoleAdmin}
-	_, err = w.plane.Schedule(w.ctx(), other, "hourly")
+	_, err = w.plane.Schedules.Show(w.ctx(), other, "hourly")
 	wantErr(t, err, workflow.ErrNotFound)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -25,7 +26,7 @@ func (w *world) schedule(change ...func(*api.Schedule)) api.Schedule {
 	for _, c := range change {
 		c(&in)
 	}
-	out, _, err := w.plane.PutSchedule(w.ctx(), w.admin, in)
+	out, _, err := w.plane.Schedules.Put(w.ctx(), w.admin, in)
 	w.must(err)
 	return out
 }
@@ -288,7 +289,7 @@ func TestSchedule_OtherTimesCountFromThen(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
 	w.schedule(func(s *api.Schedule) { s.Cron = "0 20 * * *" })
-	before, err := w.plane.Schedule(w.ctx(), w.admin, "hourly")
+	before, err := w.plane.Schedules.Show(w.ctx(), w.admin, "hourly")
 	w.must(err)
 	w.live(time.Hour)
 	after := w.schedule(func(s *api.Schedule) { s.Cron, s.Description = "0 20 * * *", "the same times" })
@@ -312,7 +313,7 @@ func TestSchedule_MadeAgainIsAnother(t *testing.T) {
 		first := w.schedule()
 		w.live(time.Hour + time.Minute)
 		old := w.scheduled("net")
-		w.must(w.plane.DeleteSchedule(w.ctx(), w.admin, "hourly"))
+		w.must(w.plane.Schedules.Delete(w.ctx(), w.admin, "hourly"))
 		page, err := w.plane.WorkspaceSchedules(w.ctx(), w.admin, "net")
 		w.must(err)
 		if len(page.Items) != 0 {
@@ -346,7 +347,7 @@ func TestSchedule_WhatADeletedOneLeftGoesAfterALostRace(t *testing.T) {
 	w.schedule()
 	id := w.stored("hourly").ID
 	w.live(time.Hour + time.Minute)
-	w.must(w.plane.DeleteSchedule(w.ctx(), w.admin, "hourly"))
+	w.must(w.plane.Schedules.Delete(w.ctx(), w.admin, "hourly"))
 	k, raced := record.PlannedKey(id, w.idOf("net")), false
 	st.beforeCommit = func(ops []store.Op) func() {
 		if !slices.ContainsFunc(ops, func(op store.Op) bool { return op.IsDelete() && op.Key() == k }) {
@@ -399,7 +400,7 @@ func TestSchedule_PassesOverADeletedWorkspace(t *testing.T) {
 // stored is the record of a schedule.
 func (w *world) stored(name string) (out record.Settings[api.Schedule]) {
 	w.t.Helper()
-	got, err := w.store.Get(w.ctx(), record.SettingsKey("default", record.SchedulesPrefix, name))
+	got, err := w.store.Get(w.ctx(), record.SettingsKey("default", kind.Schedule, name))
 	w.must(err)
 	w.must(record.DecodeInto(got[0], &out))
 	return out

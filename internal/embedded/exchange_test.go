@@ -53,7 +53,7 @@ func newTrusting(t *testing.T) *trusting {
 	must(err)
 	admin, err := plane.Authenticate(t.Context(), token)
 	must(err)
-	_, _, err = plane.PutIssuer(t.Context(), admin, api.Issuer{Name: "cluster", URL: w.issuer.URL, Rules: []api.TrustRule{
+	_, _, err = plane.Issuers.Put(t.Context(), admin, api.Issuer{Name: "cluster", URL: w.issuer.URL, Rules: []api.TrustRule{
 		{Claims: map[string]string{"sub": "system:serviceaccount:dayfly:agent"}, Becomes: api.KindPool, Pool: "default", MaxLifetimeSeconds: 60},
 	}})
 	must(err)

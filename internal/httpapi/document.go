@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -101,6 +102,9 @@ func (r registration) operation(in, out reflect.Type) huma.Operation {
 		op.Security = []map[string][]string{{string(r.audience): {}}}
 	}
 	schemas := r.on.OpenAPI().Components.Schemas
+	if r.named.Name != "" {
+		op.Parameters = []*huma.Param{nameParameter(schemas, r.named)}
+	}
 	if out == reflect.TypeFor[none]() {
 		op.DefaultStatus = http.StatusNoContent
 	} else {
@@ -242,7 +246,11 @@ func finish(doc *huma.OpenAPI) {
 		}
 	}
 	// What is made anew under a name is answered with 201.
-	for _, path := range []string{"/v1/workspaces/{workspace}", "/v1/issuers/{issuer}", "/v1/schedules/{schedule}", "/v1/notifications/{notification}", "/v1/policy-groups/{policy_group}", "/v1/waivers/{waiver}", "/v1/git-hosts/{git_host}"} {
+	paths := []string{"/v1/workspaces/{workspace}"}
+	for _, k := range kind.Settings() {
+		paths = append(paths, settingPath(k))
+	}
+	for _, path := range paths {
 		put := doc.Paths[path].Put
 		created := *put.Responses["200"]
 		created.Description = "Created"

@@ -44,23 +44,11 @@ type ByID struct {
 	ID string `path:"id" maxLength:"64" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 }
 
-// ByIssuer names an issuer in the address.
-type ByIssuer struct {
-	Issuer string `path:"issuer" maxLength:"64" doc:"Name of the issuer" example:"github"`
-}
-
 // ByService names a service principal in the address.
 type ByService struct {
 	Service string `path:"service_principal" maxLength:"64" doc:"Name of the service principal" example:"nightly"`
 }
 
-// BySchedule names a schedule in the address.
-type BySchedule struct {
-	Schedule string `path:"schedule" maxLength:"64" doc:"Name of the schedule" example:"nightly"`
-}
-
-func (in BySchedule) name() string  { return in.Schedule }
-func (in ByIssuer) name() string    { return in.Issuer }
 func (in ByService) name() string   { return in.Service }
 func (in ByPool) name() string      { return in.Pool }
 func (in ByProject) name() string   { return in.Project }

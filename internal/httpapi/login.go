@@ -41,13 +41,6 @@ func (s *server) loginRoutes() {
 		}) (*answer[api.LoginOptions], error) {
 			return reply(s.plane.LoginOptions(ctx, in.Organization))
 		}))
-	s.add(route{id: "put-issuer", method: http.MethodPut, path: "/v1/issuers/{issuer}", summary: "Create or change an issuer and its trust rules", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, put[struct {
-		ByIssuer
-		Sent
-	}](http.StatusCreated, func(i api.Issuer) string { return i.Name }, s.plane.PutIssuer))
-	s.add(route{id: "list-issuers", method: http.MethodGet, path: "/v1/issuers", summary: "List issuers", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Issuers))
-	s.add(route{id: "get-issuer", method: http.MethodGet, path: "/v1/issuers/{issuer}", summary: "Show an issuer", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, one[ByIssuer](s.plane.Issuer))
-	s.add(route{id: "delete-issuer", method: http.MethodDelete, path: "/v1/issuers/{issuer}", summary: "Delete an issuer; the tokens that it gave end", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, gone[ByIssuer](s.plane.DeleteIssuer))
 	s.serviceRoutes(tag)
 }
 

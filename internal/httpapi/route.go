@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -61,6 +62,8 @@ type route struct {
 	large    bool         // takes a body up to Config.MaxBody
 	oauth    bool         // its errors are those of RFC 6749 too
 	body     reflect.Type // of a request, where it is Sent; a pointer means that there may be none
+	answer   reflect.Type // of a body whose type only a row of package kind knows
+	named    kind.Kind    // what the address names, where it is ByName
 	errors   []int        // statuses beyond those that every route of its kind may answer
 }
 
@@ -116,7 +119,11 @@ type registrar func(registration)
 // direct registers a call as it is.
 func direct[I, O any](call func(context.Context, *I) (*O, error)) registrar {
 	return func(r registration) {
-		op := r.operation(reflect.TypeFor[I](), any(*new(O)).(interface{ body() reflect.Type }).body())
+		answer := r.answer
+		if answer == nil {
+			answer = any(*new(O)).(interface{ body() reflect.Type }).body()
+		}
+		op := r.operation(reflect.TypeFor[I](), answer)
 		huma.Register(r.on, op, func(ctx context.Context, in *I) (*O, error) {
 			out, err := call(ctx, in)
 			if err != nil {
@@ -206,6 +213,18 @@ type stored[T any] struct {
 
 func (stored[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 
+// storing makes the answer to a put from what the rules return. created is its status when the thing is new.
+func storing[T any](created int, now T, outcome api.Outcome, err error) (*stored[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	out := &stored[T]{Status: http.StatusOK, Outcome: outcome, Body: now}
+	if outcome == api.OutcomeCreated {
+		out.Status = created
+	}
+	return out, nil
+}
+
 // put registers a call that creates or changes what the address names, as the body says. created is the status of the
 // answer when it is new; nameOf is the name in the body.
 func put[I interface {
@@ -222,14 +241,7 @@ func put[I interface {
 				return nil, workflow.Refuse(workflow.ErrInvalid, "name", "the name in the body, %q, is not the one in the address, %q", n, (*in).name())
 			}
 			now, outcome, err := call(ctx, who, body)
-			if err != nil {
-				return nil, err
-			}
-			out := &stored[T]{Status: http.StatusOK, Outcome: outcome, Body: now}
-			if outcome == api.OutcomeCreated {
-				out.Status = created
-			}
-			return out, nil
+			return storing(created, now, outcome, err)
 		})(taking[T](r))
 	}
 }

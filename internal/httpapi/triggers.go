@@ -6,14 +6,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 )
-
-// ByNotification names a notification in the address.
-type ByNotification struct {
-	Notification string `path:"notification" maxLength:"64" doc:"Name of the notification" example:"on-call"`
-}
-
-func (in ByNotification) name() string { return in.Notification }
 
 // ByDelivery names a delivery in the address.
 type ByDelivery struct {
@@ -21,19 +15,6 @@ type ByDelivery struct {
 }
 
 func (in ByDelivery) name() string { return in.ID }
-
-// notificationRoutes are for admins: a notification sends what happens elsewhere.
-func (s *server) notificationRoutes() {
-	const tag, address = "notifications", "/v1/notifications/{notification}"
-	named := func(n api.Notification) string { return n.Name }
-	s.add(route{id: "put-notification", method: http.MethodPut, path: address, summary: "Create or change a notification", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, put[struct {
-		ByNotification
-		Sent
-	}](http.StatusCreated, named, s.plane.PutNotification))
-	s.add(route{id: "list-notifications", method: http.MethodGet, path: "/v1/notifications", summary: "List notifications", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Notifications))
-	s.add(route{id: "get-notification", method: http.MethodGet, path: address, summary: "Show a notification", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, one[ByNotification](s.plane.Notification))
-	s.add(route{id: "delete-notification", method: http.MethodDelete, path: address, summary: "Delete a notification; what it has not sent yet is not sent", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404}}, gone[ByNotification](s.plane.DeleteNotification))
-}
 
 // deliveryRoutes are for the admins who look at deliveries, and for the side of a pool that performs them.
 func (s *server) deliveryRoutes() {
@@ -55,20 +36,14 @@ func (s *server) deliveryRoutes() {
 }
 
 func (s *server) scheduleRoutes() {
-	const tag, address = "schedules", "/v1/schedules/{schedule}"
-	s.add(route{id: "put-schedule", method: http.MethodPut, path: address, summary: "Create or change a schedule", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, put[struct {
-		BySchedule
-		Sent
-	}](http.StatusCreated, func(v api.Schedule) string { return v.Name }, s.plane.PutSchedule))
-	s.add(route{id: "list-schedules", method: http.MethodGet, path: "/v1/schedules", summary: "List schedules", tag: tag, audience: people, role: api.RoleViewer}, paged(s.plane.Schedules))
-	s.add(route{id: "get-schedule", method: http.MethodGet, path: address, summary: "Show a schedule", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}}, one[BySchedule](s.plane.Schedule))
-	s.add(route{id: "delete-schedule", method: http.MethodDelete, path: address, summary: "Delete a schedule; its runs stay", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, gone[BySchedule](s.plane.DeleteSchedule))
-	s.add(route{id: "list-scheduled-runs", method: http.MethodGet, path: address + "/runs", summary: "Say what a schedule does about each of its workspaces", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
+	const tag = "schedules"
+	schedule, _ := kind.Of(kind.Schedule)
+	s.add(route{id: "list-scheduled-runs", method: http.MethodGet, named: schedule, path: settingPath(schedule) + "/runs", summary: "Say what a schedule does about each of its workspaces", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
-			BySchedule
+			ByName
 			Paged
 		}) (*answer[api.Page[api.ScheduledRun]], error) {
-			return reply(s.plane.ScheduledRuns(ctx, who, in.Schedule, in.Cursor, in.Limit))
+			return reply(s.plane.ScheduledRuns(ctx, who, in.name(), in.Cursor, in.Limit))
 		}))
 	s.add(route{id: "list-workspace-schedules", method: http.MethodGet, path: "/v1/workspaces/{workspace}/schedules", summary: "List the schedules of a workspace, and what they do about it", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.WorkspaceSchedules))
 }

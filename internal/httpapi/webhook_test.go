@@ -15,7 +15,7 @@ import (
 func TestWebhook_IsTakenAsItIsSigned(t *testing.T) {
 	w := newWorld(t)
 	admin := w.client(t, w.admin)
-	if _, _, err := admin.PutGitHost(t.Context(), api.GitHost{Name: "github", Kind: api.HostGitHub, TokenRef: "file:git"}); err != nil {
+	if _, _, err := admin.PutSetting(t.Context(), api.GitHost{Name: "github", Kind: api.HostGitHub, TokenRef: "file:git"}); err != nil {
 		t.Fatal(err)
 	}
 	made, err := admin.RotateWebhookSecret(t.Context(), "github")

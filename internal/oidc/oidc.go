@@ -38,15 +38,12 @@ func Algorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512"}
 }
 
-// DefaultAlgorithms are taken where an issuer names none.
-func DefaultAlgorithms() []string { return []string{"RS256", "ES256"} }
-
 // Issuer is what is expected of a token.
 type Issuer struct {
 	URL        string
 	Audiences  []string // one of them must be in aud
 	ClientID   string   // or this one: then azp, where there is one, must be it too
-	Algorithms []string // empty means DefaultAlgorithms
+	Algorithms []string // with which it may be signed
 }
 
 // Config is what a Verifier may be told. The zero value works.
@@ -96,13 +93,9 @@ func (v *Verifier) Verify(ctx context.Context, is Issuer, token string, now time
 	if err != nil {
 		return nil, err
 	}
-	allowed := is.Algorithms
-	if len(allowed) == 0 {
-		allowed = DefaultAlgorithms()
-	}
 	switch {
-	case !slices.Contains(allowed, h.Algorithm) || !slices.Contains(Algorithms(), h.Algorithm):
-		return nil, refuse("the token is signed with %.20q: the issuer is registered with %s", h.Algorithm, strings.Join(allowed, ", "))
+	case !slices.Contains(is.Algorithms, h.Algorithm) || !slices.Contains(Algorithms(), h.Algorithm):
+		return nil, refuse("the token is signed with %.20q: the issuer is registered with %s", h.Algorithm, strings.Join(is.Algorithms, ", "))
 	case said.text("iss") != is.URL:
 		return nil, refuse("the token was issued by %q, not by %s", text.Cut(said.text("iss"), 200), is.URL)
 	}

@@ -22,6 +22,9 @@ import (
 
 const audience = "urn:dayfly:org:default"
 
+// algorithms are those that the issuers of these tests are registered with.
+var algorithms = []string{"RS256", "ES256"}
+
 func verifier(t testing.TB, private ...string) *oidc.Verifier {
 	t.Helper()
 	if private == nil {
@@ -109,7 +112,7 @@ func TestVerify_RefusesWhatAnAttackerSends(t *testing.T) {
 		"JSON":                 {`{"payload":"` + parts[1] + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, "three parts"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := verifier(t).Verify(t.Context(), oidc.Issuer{URL: p.URL, Audiences: []string{audience}, ClientID: "cli"}, c.token, now)
+			_, err := verifier(t).Verify(t.Context(), oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}, ClientID: "cli"}, c.token, now)
 			if c.want == "" {
 				if err != nil {
 					t.Errorf("got %v, want the claims", err)
@@ -125,7 +128,7 @@ func TestVerify_RefusesWhatAnAttackerSends(t *testing.T) {
 
 func TestVerify_TakesARotatedKeyAndAsksAtMostEveryHalfMinute(t *testing.T) {
 	p, v, now := provider.Start(t, "ES256"), verifier(t), time.Now()
-	is := oidc.Issuer{URL: p.URL, Audiences: []string{audience}}
+	is := oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}
 	check := func(at time.Time) error {
 		t.Helper()
 		_, err := v.Verify(t.Context(), is, p.Token("ES256", map[string]any{"aud": audience}), at)
@@ -157,7 +160,7 @@ func TestVerify_TakesARotatedKeyAndAsksAtMostEveryHalfMinute(t *testing.T) {
 func TestVerify_KeysServeWhileTheIssuerIsDownForADay(t *testing.T) {
 	p, v, now := provider.Start(t, "ES256"), verifier(t), time.Now()
 	p.Switch(provider.Switches{Header: http.Header{"Cache-Control": {"public, max-age=10"}}})
-	is := oidc.Issuer{URL: p.URL, Audiences: []string{audience}}
+	is := oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}
 	token := p.Token("ES256", map[string]any{"aud": audience, "exp": now.Add(99 * time.Hour).Unix()})
 	for _, c := range []struct {
 		after time.Duration
@@ -203,7 +206,7 @@ func TestVerify_KeysOfABrokenIssuerAreBusy(t *testing.T) {
 			p.Switch(s)
 			v := verifier(t)
 			for range 3 {
-				_, err := v.Verify(t.Context(), oidc.Issuer{URL: p.URL, Audiences: []string{audience}}, p.Token("ES256", map[string]any{"aud": audience}), time.Now())
+				_, err := v.Verify(t.Context(), oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}, p.Token("ES256", map[string]any{"aud": audience}), time.Now())
 				if !errors.Is(err, workflow.ErrBusy) || strings.Contains(err.Error(), "169.254") || strings.Contains(err.Error(), "10.0.0.1") {
 					t.Errorf("got %v, want busy, without what the issuer says", err)
 				}
@@ -223,7 +226,7 @@ func TestVerify_ManyCallersAskOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, err := v.Verify(t.Context(), oidc.Issuer{URL: p.URL, Audiences: []string{audience}}, token, now); err != nil {
+			if _, err := v.Verify(t.Context(), oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}, token, now); err != nil {
 				t.Error(err)
 			}
 		})
@@ -238,12 +241,12 @@ func TestVerify_ManyCallersAskOnce(t *testing.T) {
 func TestVerify_KeysOfOneNameAreTriedInTurn(t *testing.T) {
 	p := provider.Start(t, "ES256")
 	p.AddSameName()
-	if _, err := verifier(t).Verify(t.Context(), oidc.Issuer{URL: p.URL, Audiences: []string{audience}}, p.Token("ES256", map[string]any{"aud": audience}), time.Now()); err != nil {
+	if _, err := verifier(t).Verify(t.Context(), oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}, p.Token("ES256", map[string]any{"aud": audience}), time.Now()); err != nil {
 		t.Error(err)
 	}
 	nameless := p.Key("ES256")
 	nameless.KeyID = ""
-	if _, err := verifier(t).Verify(t.Context(), oidc.Issuer{URL: p.URL, Audiences: []string{audience}}, provider.Sign(nameless, nil, p.Claims(map[string]any{"aud": audience})), time.Now()); !errors.Is(err, workflow.ErrUnauthenticated) {
+	if _, err := verifier(t).Verify(t.Context(), oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}, provider.Sign(nameless, nil, p.Claims(map[string]any{"aud": audience})), time.Now()); !errors.Is(err, workflow.ErrUnauthenticated) {
 		t.Errorf("a token that names no key of two: %v", err)
 	}
 }
@@ -265,7 +268,7 @@ func TestVerify_PrivateAddressesAreRefusedUnlessListed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p.URL = "http://" + c.host + port
-			_, err := verifier(t, c.listed...).Verify(t.Context(), oidc.Issuer{URL: p.URL, Audiences: []string{audience}}, p.Token("ES256", map[string]any{"aud": audience}), time.Now())
+			_, err := verifier(t, c.listed...).Verify(t.Context(), oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}, p.Token("ES256", map[string]any{"aud": audience}), time.Now())
 			if (err == nil) != c.ok {
 				t.Errorf("got %v", err)
 			}

@@ -66,6 +66,7 @@ var rules = map[string]rule{
 	"internal/store":     {level: 10},
 
 	"internal/providercache":   {level: 10},
+	"internal/kind":            {level: 10, also: []string{"internal/api"}},
 	"internal/pullrequest":     {level: 10, also: []string{"internal/api"}},
 	"internal/githost/webhook": {level: 10, std: true},
 

@@ -72,7 +72,7 @@ func sources(t *testing.T) []string {
 
 // No name begins as an id does; workflow has what ids begin with.
 func TestNames_AreNoIDs(t *testing.T) {
-	prefix, found := regexp.MustCompile(`(?:NewID\(|\bids: |IDs += )"([a-z]+_)"`), map[string]bool{}
+	prefix, found := regexp.MustCompile(`(?:NewID\(|\bIDs: |IDs += )"([a-z]+_)"`), map[string]bool{}
 	for _, file := range sources(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -14,7 +14,7 @@ func TestSchedule_IsShownBesideTheDriftThatItFound(t *testing.T) {
 	b := s.enters()
 	b.goes("/workspaces/network")
 	b.sees("Free: nothing changes its state")
-	_, _, err := s.people.PutSchedule(t.Context(), api.Schedule{Name: "drift", Cron: "* * * * *", Spread: "0s", Workspaces: []string{"network"}})
+	_, _, err := s.people.PutSetting(t.Context(), api.Schedule{Name: "drift", Cron: "* * * * *", Spread: "0s", Workspaces: []string{"network"}})
 	s.must(err)
 	b.sees("drift: next")
 	b.sees("no run yet")

@@ -104,7 +104,7 @@ func (f *forge) known(in api.GitHost) {
 		}
 	}
 	in.Members = []api.Member{{ID: f.User("bob"), Principal: "bob", Role: api.RoleOperator}, {ID: f.User("carol"), Principal: "carol", Role: api.RoleOperator}}
-	_, _, err := f.w.cl.PutGitHost(f.w.t.Context(), in)
+	_, _, err := f.w.cl.PutSetting(f.w.t.Context(), in)
 	f.w.must(err)
 	f.hook, err = f.w.cl.RotateWebhookSecret(f.w.t.Context(), f.name)
 	f.w.must(err)

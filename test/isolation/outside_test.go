@@ -226,7 +226,7 @@ func (w *world) trusting() *trusting {
 	ours, err := p.admin.RotatePoolToken(w.t.Context(), "default", api.RotateToken{})
 	w.must(err)
 	p.pool = w.client(s.URL(), ours.Token)
-	_, _, err = p.admin.PutIssuer(w.t.Context(), api.Issuer{
+	_, _, err = p.admin.PutSetting(w.t.Context(), api.Issuer{
 		Name: "hub", URL: p.issuer.URL, Pipelines: &api.Pipelines{Kind: api.PipelinesGitHub, Host: "github.com"},
 		Rules: []api.TrustRule{{Claims: map[string]string{"repository_owner_id": "65"}, Becomes: api.KindService, Role: api.RoleAdmin}},
 	})
@@ -328,7 +328,7 @@ func (w *world) pipeline() {
 			return second(cl.CreateToken(ctx, api.NewToken{Name: "more", Role: api.RoleAdmin}))
 		}, true},
 		{"change who is trusted", confined, func(cl *client.Client) error {
-			return third(cl.PutIssuer(ctx, api.Issuer{Name: "hub", URL: p.issuer.URL}))
+			return third(cl.PutSetting(ctx, api.Issuer{Name: "hub", URL: p.issuer.URL}))
 		}, true},
 	}
 	for what, claims := range unprotected {

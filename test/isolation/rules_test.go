@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -26,11 +27,11 @@ func (w *world) rules() {
 		ws.Engine, ws.Commands, ws.Source, ws.State = api.EngineTerraform, nil, api.Source{Directory: source}, &api.State{Kind: api.StateDirectory}
 		ws.Environment = map[string]string{"MODE": "mode:rules " + program}
 	})
-	defer func() { w.must(w.cl.DeletePolicyGroup(w.t.Context(), name)) }()
+	defer func() { w.must(w.cl.DeleteSetting(w.t.Context(), kind.For(api.PolicyGroup{}), name)) }()
 	// denied is a run under the package of a directory. The plan of each must be denied, whatever is wrong with the package.
 	denied := func(what, dir, says string) {
 		w.t.Helper()
-		_, _, err := w.cl.PutPolicyGroup(w.t.Context(), api.PolicyGroup{Name: name, Enforcement: api.PolicyMandatory, Workspaces: []string{name}, Source: api.Source{Directory: dir}})
+		_, _, err := w.cl.PutSetting(w.t.Context(), api.PolicyGroup{Name: name, Enforcement: api.PolicyMandatory, Workspaces: []string{name}, Source: api.Source{Directory: dir}})
 		w.must(err)
 		id := w.submit(name, workflow.Update)
 		until(w.t, "the plan is denied", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })

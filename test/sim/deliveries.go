@@ -45,7 +45,7 @@ type told struct {
 // notifies makes the notifications of a world, and lets each stack perform deliveries.
 func (w *world) notifies(r *rand.Rand) {
 	for _, name := range []string{"all", "some"} {
-		_, _, err := w.cp.server().rules.PutNotification(w.ctx, w.people.admin, api.Notification{
+		_, _, err := w.cp.server().rules.Notifications.Put(w.ctx, w.people.admin, api.Notification{
 			Name: name, URL: "https://hooks.example.com/" + name, SecretRef: "file:hook", Events: telling[name],
 		})
 		must(0, err)

@@ -29,11 +29,11 @@ func (w *world) schedules() {
 	if r.IntN(2) == 0 {
 		in.Type, in.Operation = workflow.Deployment, workflow.Refresh
 	}
-	_, _, err := w.cp.server().rules.PutSchedule(w.ctx, w.people.admin, in)
+	_, _, err := w.cp.server().rules.Schedules.Put(w.ctx, w.people.admin, in)
 	must(0, err)
 	w.after(troubleFor, "no schedule", func() {
 		w.people.set("no schedule", func(ctx context.Context, c *controlplane.Plane) error {
-			err := c.DeleteSchedule(ctx, w.people.admin, clockwork)
+			err := c.Schedules.Delete(ctx, w.people.admin, clockwork)
 			if errors.Is(err, workflow.ErrNotFound) {
 				err = nil // an earlier try has done it
 			}

@@ -45,7 +45,7 @@ func TestPoolToken_OfARoleThatTheControlPlaneTrusts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = plane.PutIssuer(t.Context(), who, api.Issuer{Name: "aws", URL: account.URL, Rules: []api.TrustRule{{
+	_, _, err = plane.Issuers.Put(t.Context(), who, api.Issuer{Name: "aws", URL: account.URL, Rules: []api.TrustRule{{
 		Claims:  map[string]string{"sub": "arn:aws:iam::123456789012:role/main-*", "https://sts.amazonaws.com/.aws_account": "123456789012"},
 		Becomes: api.KindPool, Pool: "default",
 	}}})

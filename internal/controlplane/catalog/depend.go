@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -166,7 +167,7 @@ func leaveGraph(ctx context.Context, c *ledger.Change, org, name string) error {
 // unscheduled refuses to delete a workspace or a project that a schedule names: its runs would go on with another one that
 // is made under the name. The change goes by the whole tree of projects.
 func unscheduled(ctx context.Context, c *ledger.Change, org, what, name string) error {
-	for s, err := range ledger.AllOf[record.Settings[api.Schedule]](ctx, c, record.Under(record.OrganizationPart(org), record.SchedulesPrefix, 100)) {
+	for s, err := range ledger.AllOf[record.Settings[api.Schedule]](ctx, c, record.SettingsOf(org, kind.Schedule, 100)) {
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -41,7 +42,7 @@ func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool
 	if len(by) > 0 {
 		return refuse("workspace", by[0].W.Name)
 	}
-	for n, err := range ledger.AllOf[record.Settings[api.Notification]](ctx, c, record.Under(record.OrganizationPart(org), record.NotificationsPrefix, 100)) {
+	for n, err := range ledger.AllOf[record.Settings[api.Notification]](ctx, c, record.SettingsOf(org, kind.Notification, 100)) {
 		if err != nil {
 			return err
 		}
@@ -49,7 +50,7 @@ func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool
 			return refuse("notification", n.V.Name)
 		}
 	}
-	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
+	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.SettingsOf(org, kind.GitHost, 100)) {
 		if err != nil {
 			return err
 		}
@@ -57,12 +58,12 @@ func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool
 			return refuse("git host", g.V.Name)
 		}
 	}
-	for is, err := range ledger.AllOf[record.Issuer](ctx, c, record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)) {
+	for is, err := range ledger.AllOf[record.Settings[record.Issuer]](ctx, c, record.SettingsOf(org, kind.Issuer, 100)) {
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(is.Rules, func(r record.Rule) bool { return r.PoolID == pool.ID }) {
-			return refuse("a trust rule of issuer", is.I.Name)
+		if slices.ContainsFunc(is.V.Rules, func(r record.Rule) bool { return r.PoolID == pool.ID }) {
+			return refuse("a trust rule of issuer", is.V.I.Name)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -106,9 +107,9 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 	if err != nil {
 		return out, err
 	}
-	expected := oidc.Issuer{URL: is.I.URL, Audiences: is.I.Audiences, Algorithms: is.I.Algorithms}
-	if is.I.Login != nil {
-		expected.ClientID = is.I.Login.ClientID
+	expected := oidc.Issuer{URL: is.V.I.URL, Audiences: is.V.I.Audiences, Algorithms: is.V.I.Algorithms}
+	if is.V.I.Login != nil {
+		expected.ClientID = is.V.I.Login.ClientID
 	}
 	claims, err := p.issuers.Verify(ctx, expected, in.SubjectToken, p.ledger.Now())
 	if err != nil {
@@ -146,14 +147,14 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 		return nil
 	})
 	if errors.Is(err, workflow.ErrForbidden) && p.refused.mayAudit(p.ledger.Now()) {
-		_ = Refused(ctx, p.ledger, Of(org, subjectOf(is, claims, "")), "token.exchange", is.I.Name, err)
+		_ = Refused(ctx, p.ledger, Of(org, subjectOf(is, claims, "")), "token.exchange", is.V.I.Name, err)
 	}
 	return out, err
 }
 
 // issuerAt reads the issuer of an organization that has an address.
-func (p *Calls) issuerAt(ctx context.Context, c *ledger.Change, org, url string) (is record.Issuer, err error) {
-	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "%s takes no tokens of %q: an admin registers the issuer with dayfly issuer apply", org, text.Cut(url, 200))
+func (p *Calls) issuerAt(ctx context.Context, c *ledger.Change, org, url string) (is record.Settings[record.Issuer], err error) {
+	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "%s takes no tokens of %q: an admin registers the issuer with dayfly apply", org, text.Cut(url, 200))
 	byURL := record.IssuerURLKey(org, url)
 	if err := c.LoadLinked(ctx, byURL); err != nil {
 		return is, err
@@ -165,10 +166,10 @@ func (p *Calls) issuerAt(ctx context.Context, c *ledger.Change, org, url string)
 	if !ok {
 		return is, unknown
 	}
-	k := record.IssuerKey(org, name.ID)
+	k := record.SettingsKey(org, kind.Issuer, name.ID)
 	c.Link(byURL, k)
-	is, ok, err = ledger.Load[record.Issuer](ctx, c, k)
-	if err == nil && (!ok || is.I.URL != url || is.I.IsDisabled) {
+	is, ok, err = ledger.Load[record.Settings[record.Issuer]](ctx, c, k)
+	if err == nil && (!ok || is.V.I.URL != url || is.V.I.IsDisabled) {
 		err = unknown
 	}
 	return is, err
@@ -188,9 +189,9 @@ func poolNamed(ctx context.Context, c *ledger.Change, org, pool string) (string,
 
 // decide finds the rule that a token fits and makes the token that its holder gets, and says how long that may live. It
 // is a pure function.
-func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out record.Token, most time.Duration, err error) {
+func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID string) (out record.Token, most time.Duration, err error) {
 	idle := "" // a rule that fits, and gives nothing
-	for i, rule := range is.Rules {
+	for i, rule := range is.V.Rules {
 		r := rule.R
 		if kind != "" && r.Becomes != kind || poolID != "" && rule.PoolID != poolID || !fits(r, claims) {
 			continue
@@ -209,17 +210,17 @@ func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out reco
 			continue // none of its groups has a role
 		}
 		var pipeline *record.Pipeline
-		if is.I.Pipelines != nil {
-			from := pipelineOf(*is.I.Pipelines, r, claims)
+		if is.V.I.Pipelines != nil {
+			from := pipelineOf(*is.V.I.Pipelines, r, claims)
 			pipeline = &from
 			if !from.Protected && r.Becomes == api.KindPool {
-				return out, 0, confined(Principal{Issuer: is.I.Name, Pipeline: pipeline}, "a pool's token")
+				return out, 0, confined(Principal{Issuer: is.V.I.Name, Pipeline: pipeline}, "a pool's token")
 			}
 		}
 		of := subjectOf(is, claims, r.NameClaim)
 		out = record.Token{
 			Audience: User, Kind: r.Becomes, Name: of.Name, Principal: of, Role: role, Grants: grants, PoolID: rule.PoolID,
-			Source: &record.Source{Issuer: is.I.Name, ID: is.ID, Part: rule.ID}, Pipeline: pipeline,
+			Source: &record.Source{Issuer: is.V.I.Name, ID: is.ID, Part: rule.ID}, Pipeline: pipeline,
 		}
 		if r.Becomes == api.KindPool {
 			out.Audience = Pool
@@ -231,7 +232,7 @@ func decide(is record.Issuer, claims oidc.Claims, kind, poolID string) (out reco
 		what = "a " + kind + "'s token"
 	}
 	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, and no rule of issuer %s gives its holder %s (sub %q)%s: compare the claims of the token with dayfly issuer show %s",
-		is.I.Name, what, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), idle, is.I.Name)
+		is.V.I.Name, what, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), idle, is.V.I.Name)
 }
 
 // fits says whether a token has every claim that a rule wants.
@@ -266,8 +267,8 @@ func add(to, more map[string]string) map[string]string {
 const mostName = 100
 
 // subjectOf is the holder of an issuer's token. The subject says who that is, and a claim how the name is shown.
-func subjectOf(is record.Issuer, claims oidc.Claims, claim string) api.PrincipalRef {
-	return api.PrincipalRef{ID: record.SubjectID(is.I.URL, strings.Join(claims.Strings("sub"), " ")), Name: nameOf(is.I.Name, claims, claim)}
+func subjectOf(is record.Settings[record.Issuer], claims oidc.Claims, claim string) api.PrincipalRef {
+	return api.PrincipalRef{ID: record.SubjectID(is.V.I.URL, strings.Join(claims.Strings("sub"), " ")), Name: nameOf(is.V.I.Name, claims, claim)}
 }
 
 // nameOf is how the holder of a token is shown: after the issuer, so that nobody can take the name of another. The claim
@@ -377,11 +378,11 @@ func sourced(c *ledger.Change, s record.Token, who *Principal) error {
 		who.Role, who.Grants = p.Role, p.Grants
 		return nil
 	}
-	is, ok, err := ledger.Get[record.Issuer](c.Read, k)
+	is, ok, err := ledger.Get[record.Settings[record.Issuer]](c.Read, k)
 	if err != nil {
 		return err
 	}
-	if !ok || is.ID != s.Source.ID || is.I.IsDisabled || !slices.ContainsFunc(is.Rules, func(r record.Rule) bool { return r.ID == s.Source.Part }) {
+	if !ok || is.ID != s.Source.ID || is.V.I.IsDisabled || !slices.ContainsFunc(is.V.Rules, func(r record.Rule) bool { return r.ID == s.Source.Part }) {
 		return gone
 	}
 	return nil

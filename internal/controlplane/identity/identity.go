@@ -1,5 +1,6 @@
 // Package identity says who a caller is, by the token that the caller shows, and who may do what, and keeps the audit
-// trail. It is below every route, so a route cannot forget it.
+// trail. It is below every route, so a route cannot forget it. What admins keep under names is changed, listed and
+// deleted here for all kinds of settings, each with its rules.
 package identity
 
 import (
@@ -58,6 +59,8 @@ var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
 
 // Calls answers requests about tokens and the audit trail.
 type Calls struct {
+	Issuers *Settings[api.Issuer, record.Issuer]
+
 	ledger  *ledger.Ledger
 	issuers *oidc.Verifier
 	refused refusals
@@ -69,7 +72,9 @@ func New(l *ledger.Ledger, issuers *oidc.Verifier) *Calls {
 	if issuers == nil {
 		issuers, _ = oidc.New(oidc.Config{Log: l.Log}) // it fails for a list of private addresses only
 	}
-	return &Calls{ledger: l, issuers: issuers}
+	p := &Calls{ledger: l, issuers: issuers}
+	p.Issuers = p.issuerSettings()
+	return p
 }
 
 // Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named. An

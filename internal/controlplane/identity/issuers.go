@@ -1,54 +1,22 @@
 package identity
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// sharedHosts are issuers of which strangers get tokens too, with the claims that hold an id of an owner which is never
-// given to another. A name is not enough: whoever takes over a name that was given up gets tokens with it.
-var sharedHosts = map[string][]string{
-	"token.actions.githubusercontent.com": {"repository_owner_id", "repository_id", "enterprise_id"},
-	"gitlab.com":                          {"namespace_id", "project_id"},
-	"agent.buildkite.com":                 {"organization_id", "pipeline_id"},
-	"app.terraform.io":                    {"terraform_organization_id", "terraform_workspace_id"},
-	"accounts.google.com":                 {"sub"},
-	"appleid.apple.com":                   {"sub"},
-	"cognito-identity.amazonaws.com":      {"sub"},
-}
-
-// sharedTenants are the addresses of Microsoft that all its tenants or all persons share, by the beginning of their paths.
-// The last is the tenant of personal accounts.
-var sharedTenants = map[string][]string{
-	"common": {"tid", "oid"}, "organizations": {"tid", "oid"}, "consumers": {"oid"}, "9188040d-6c67-4c5b-b112-36a304b66dad": {"oid"},
-}
-
-// ownersOf are the claims one of which a rule of a shared issuer must name; shared says whether it is known as one.
-func ownersOf(u *url.URL) (owners []string, shared bool) {
-	host := strings.ToLower(u.Hostname())
-	if host == "login.microsoftonline.com" || host == "sts.windows.net" {
-		tenant, _, _ := strings.Cut(strings.TrimPrefix(strings.ToLower(u.Path), "/"), "/")
-		owners, shared = sharedTenants[tenant]
-		return owners, shared
-	}
-	owners, shared = sharedHosts[host]
-	return owners, shared
-}
 
 func invalid(field, format string, args ...any) error {
 	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
@@ -68,65 +36,104 @@ func isPlain(s string) bool {
 	return s != "" && len(s) <= 64 && strings.Trim(s, plain) == ""
 }
 
-// settleIssuer fills in what an issuer leaves out, and refuses what cannot be.
-func (p *Calls) settleIssuer(org string, in api.Issuer) (api.Issuer, error) {
-	if err := CheckName(in.Name); err != nil {
-		return in, err
+// issuerSettings are the issuers of organizations. Tokens that a changed rule gave end.
+func (p *Calls) issuerSettings() *Settings[api.Issuer, record.Issuer] {
+	return SettingsFor(p.ledger, kind.Issuer, SettingsRules[api.Issuer, record.Issuer]{
+		Settle: p.settleIssuer,
+		View: func(rec record.Settings[record.Issuer], version int64) api.Issuer {
+			out := rec.V.I
+			for _, r := range rec.V.Rules {
+				out.Rules = append(out.Rules, r.R)
+			}
+			out.CreatedAt, out.Version = &rec.Created, version
+			return out
+		},
+		Brief: func(is record.Issuer) string { return is.I.URL + ", " + text.Count(len(is.Rules), "rule") },
+		Kept: func(_ context.Context, c *ledger.Change, org string, rec record.Settings[record.Issuer]) error {
+			if byURL := record.IssuerURLKey(org, rec.V.I.URL); c.Version(byURL) == store.Absent {
+				c.Create(byURL, record.Name{ID: rec.V.I.Name})
+			}
+			return nil
+		},
+		Gone: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[record.Issuer]) error {
+			byURL := record.IssuerURLKey(org, rec.V.I.URL)
+			if err := c.Load(ctx, byURL); err != nil {
+				return err
+			}
+			c.Remove(byURL)
+			return nil
+		},
+	})
+}
+
+// settleIssuer refuses an issuer that cannot be, and gives its rules their ids.
+func (p *Calls) settleIssuer(ctx context.Context, c *ledger.Change, org string, in api.Issuer, old *record.Settings[record.Issuer]) (out record.Issuer, err error) {
+	if err := p.checkIssuer(org, &in); err != nil {
+		return out, err
 	}
+	byURL := record.IssuerURLKey(org, in.URL)
+	other, taken, err := ledger.Load[record.Name](ctx, c, byURL)
+	switch {
+	case err != nil:
+		return out, err
+	case old != nil && old.V.I.URL != in.URL:
+		return out, invalid("url", "the address of an issuer never changes, and that of %s is %s: make another issuer", in.Name, old.V.I.URL)
+	case old == nil && taken:
+		return out, workflow.Refuse(workflow.ErrExists, "url", "issuer %s has this address: add the rules there", other.ID)
+	}
+	out.I = in
+	out.I.Rules = nil
+	out.Rules, err = rulesOf(ctx, c, org, in)
+	return out, err
+}
+
+// checkIssuer refuses what the settings of an issuer alone show to be impossible.
+func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
 	// Of these kinds the control plane itself makes names KIND/NAME, as of an issuer ISSUER/SUBJECT.
 	if slices.Contains([]string{"service", "schedule", "pull-request"}, in.Name) {
-		return in, invalid("name", "%s/ begins the names of what acts here without a person: choose another name", in.Name)
+		return invalid("name", "%s/ begins the names of what acts here without a person: choose another name", in.Name)
 	}
 	if err := p.issuers.CheckAddress("url", in.URL); err != nil {
-		return in, err
+		return err
 	}
-	u, _ := url.Parse(in.URL)
-	pipelines, err := settlePipelines(in.Pipelines, in.URL)
-	if err != nil {
-		return in, err
-	}
-	in.Pipelines = pipelines
-	owners, known := ownersOf(u)
-	in.Shared = in.Shared || known
-	if in.OwnerClaim != "" {
-		owners = []string{in.OwnerClaim}
+	if err := checkPipelines(in.Pipelines); err != nil {
+		return err
 	}
 	ours := api.OrganizationPrefix + org
-	if len(in.Audiences) == 0 {
-		in.Audiences = []string{ours}
-	}
 	for _, a := range in.Audiences {
 		if a == "" || len(a) > 512 {
-			return in, invalid("audiences", "an audience has 1 to 512 bytes")
+			return invalid("audiences", "an audience has 1 to 512 bytes")
 		}
 		if in.Shared && a != ours && !strings.HasPrefix(a, ours+":") {
-			return in, invalid("audiences", "strangers get tokens of %s too, so an audience must be of this organization alone: want %s and not %q", in.URL, ours, a)
+			return invalid("audiences", "strangers get tokens of %s too, so an audience must be of this organization alone: want %s and not %q", in.URL, ours, a)
 		}
 	}
 	for _, a := range in.Algorithms {
 		if !slices.Contains(oidc.Algorithms(), a) {
-			return in, invalid("algorithms", "%q is not taken: there are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
+			return invalid("algorithms", "%q is not taken: there are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
 		}
 	}
-	if len(in.Algorithms) == 0 {
-		in.Algorithms = oidc.DefaultAlgorithms()
-	}
 	if in.Login != nil && in.Login.ClientID == "" {
-		return in, invalid("login.client_id", "to log people in, name the id of a public client of the issuer")
+		return invalid("login.client_id", "to log people in, name the id of a public client of the issuer")
 	}
+	return checkRules(*in)
+}
+
+// checkRules refuses the rules of an issuer that cannot be meant, and those of a shared one that trust strangers.
+func checkRules(in api.Issuer) error {
+	owners, _ := in.Owners()
 	if in.Shared && len(owners) == 0 {
-		return in, invalid("owner_claim", "strangers get tokens of %s too: name the claim that has an id of their owner which is never given to another", in.URL)
+		return invalid("owner_claim", "strangers get tokens of %s too: name the claim that has an id of their owner which is never given to another", in.URL)
 	}
 	for i, r := range in.Rules {
 		if err := checkRule(fmt.Sprintf("rules.%d", i), r); err != nil {
-			return in, err
+			return err
 		}
 		if in.Shared && !slices.ContainsFunc(owners, func(o string) bool { return r.Claims[o] != "" && !strings.Contains(r.Claims[o], "*") }) {
-			return in, invalid(fmt.Sprintf("rules.%d.claims", i), "strangers get tokens of %s too: add %s with its exact value, without *; names can be given up and taken over", in.URL, strings.Join(owners, " or "))
+			return invalid(fmt.Sprintf("rules.%d.claims", i), "strangers get tokens of %s too: add %s with its exact value, without *; names can be given up and taken over", in.URL, strings.Join(owners, " or "))
 		}
 	}
-	in.CreatedAt, in.Version = nil, 0
-	return in, nil
+	return nil
 }
 
 // checkRule refuses a trust rule that cannot be meant. It is a pure function.
@@ -240,141 +247,25 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (
 	return out, nil
 }
 
-// PutIssuer creates or changes an issuer. Tokens that a changed rule gave end.
-func (p *Calls) PutIssuer(ctx context.Context, who Principal, in api.Issuer) (out api.Issuer, outcome api.Outcome, err error) {
-	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.apply", in.Name); err != nil {
-		return out, "", err
-	}
-	version := in.Version
-	if in, err = p.settleIssuer(who.Organization, in); err != nil {
-		return out, "", err
-	}
-	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		k, byURL := record.IssuerKey(who.Organization, in.Name), record.IssuerURLKey(who.Organization, in.URL)
-		if err := c.Load(ctx, k, byURL); err != nil {
-			return err
-		}
-		old, exists, err := ledger.Get[record.Issuer](c.Read, k)
-		if err != nil {
-			return err
-		}
-		other, taken, err := ledger.Get[record.Name](c.Read, byURL)
-		switch {
-		case err != nil:
-			return err
-		case exists && old.I.URL != in.URL:
-			return invalid("url", "the address of an issuer never changes, and that of %s is %s: make another issuer", in.Name, old.I.URL)
-		case !exists && taken:
-			return workflow.Refuse(workflow.ErrExists, "url", "issuer %s has this address: add the rules there", other.ID)
-		case version != 0 && version != c.Version(k):
-			return workflow.Refuse(workflow.ErrConflict, "version", "the issuer was changed by someone else: it has version %d now", c.Version(k))
-		}
-		rec := record.Issuer{ID: cmp.Or(old.ID, record.NewID("iss_", c.Now)), Created: old.Created, I: in}
-		rec.I.Rules = nil
-		if rec.Rules, err = rulesOf(ctx, c, who.Organization, in); err != nil {
-			return err
-		}
-		switch {
-		case exists && reflect.DeepEqual(rec, old):
-			outcome, out = api.OutcomeUnchanged, viewIssuer(old, c.Version(k))
-			return errUnchanged
-		case exists:
-			outcome = api.OutcomeChanged
-		default:
-			outcome, rec.Created = api.OutcomeCreated, c.Now
-			c.Create(byURL, record.Name{ID: in.Name})
-		}
-		c.Put(k, rec)
-		Audit(c, who, "issuer.apply", in.Name, "done", fmt.Sprintf("%s, %s, %s", outcome, in.URL, text.Count(len(rec.Rules), "rule")))
-		out = viewIssuer(rec, c.Version(k)+1)
-		return nil
-	})
-	if errors.Is(err, errUnchanged) {
-		err = nil
-	}
-	return out, outcome, err
-}
-
-var errUnchanged = errors.New("nothing to change")
-
-func viewIssuer(rec record.Issuer, version int64) api.Issuer {
-	out := rec.I
-	for _, r := range rec.Rules {
-		out.Rules = append(out.Rules, r.R)
-	}
-	out.CreatedAt, out.Version = &rec.Created, version
-	return out
-}
-
-// Issuers lists the issuers.
-func (p *Calls) Issuers(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[api.Issuer], err error) {
-	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.list", ""); err != nil {
-		return out, err
-	}
-	scan := record.Under(record.OrganizationPart(who.Organization), record.IssuersPrefix, ledger.PageSize(limit, 50))
-	return ledger.ListOf(ctx, p.ledger, scan, cursor, viewIssuer)
-}
-
-// Issuer shows an issuer.
-func (p *Calls) Issuer(ctx context.Context, who Principal, name string) (out api.Issuer, err error) {
-	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.show", name); err != nil {
-		return out, err
-	}
-	c, k := p.ledger.View(), record.IssuerKey(who.Organization, name)
-	rec, ok, err := ledger.Load[record.Issuer](ctx, c, k)
-	if err == nil && !ok {
-		err = workflow.Refuse(workflow.ErrNotFound, "issuer", "there is no issuer %q", text.Cut(name, 64))
-	}
-	if err != nil {
-		return out, err
-	}
-	return viewIssuer(rec, c.Version(k)), nil
-}
-
-// DeleteIssuer deletes an issuer. All tokens that it gave end.
-func (p *Calls) DeleteIssuer(ctx context.Context, who Principal, name string) error {
-	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "issuer.delete", name); err != nil {
-		return err
-	}
-	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		k := record.IssuerKey(who.Organization, name)
-		rec, ok, err := ledger.Load[record.Issuer](ctx, c, k)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			return workflow.Refuse(workflow.ErrNotFound, "issuer", "there is no issuer %q", text.Cut(name, 64))
-		}
-		byURL := record.IssuerURLKey(who.Organization, rec.I.URL)
-		if err := c.Load(ctx, byURL); err != nil {
-			return err
-		}
-		c.Remove(k)
-		c.Remove(byURL)
-		Audit(c, who, "issuer.delete", name, "done", rec.I.URL)
-		return nil
-	})
-}
-
 // LoginOptions says with which issuers people log in. Everybody may ask; an organization that does not exist has none.
 func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions, error) {
 	out := api.LoginOptions{Organization: org, Issuers: []api.LoginOption{}}
 	if err := CheckName(org); err != nil {
 		return out, invalid("organization", "this is not the name of an organization")
 	}
-	scan := record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)
+	scan := record.SettingsOf(org, kind.Issuer, 100)
 	page, err := p.ledger.Range(ctx, scan)
 	if err != nil {
 		return out, err
 	}
-	all, err := record.DecodeAll[record.Issuer](page.Records)
+	all, err := record.DecodeAll[record.Settings[record.Issuer]](page.Records)
 	for _, rec := range all {
-		if l := rec.I.Login; l != nil && !rec.I.IsDisabled {
-			scopes := l.Scopes
+		if is := rec.V.I; is.Login != nil && !is.IsDisabled {
+			scopes := is.Login.Scopes
 			if len(scopes) == 0 {
 				scopes = []string{"openid", "profile", "email"}
 			}
-			out.Issuers = append(out.Issuers, api.LoginOption{Name: rec.I.Name, Issuer: rec.I.URL, ClientID: l.ClientID, Scopes: scopes})
+			out.Issuers = append(out.Issuers, api.LoginOption{Name: is.Name, Issuer: is.URL, ClientID: is.Login.ClientID, Scopes: scopes})
 		}
 	}
 	return out, err

@@ -77,21 +77,20 @@ func pipelineOf(of api.Pipelines, rule api.TrustRule, claims oidc.Claims) record
 	return out
 }
 
-// settlePipelines fills in the host of an issuer's pipelines, and refuses what cannot be.
-func settlePipelines(in *api.Pipelines, issuer string) (*api.Pipelines, error) {
-	if in == nil {
-		return nil, nil
+// checkPipelines refuses pipelines of an unknown kind or host, and names the host as addresses do.
+func checkPipelines(of *api.Pipelines) error {
+	if of == nil {
+		return nil
 	}
-	out := in.Settled(issuer)
-	if _, ok := dialects[out.Kind]; !ok {
-		return nil, invalid("pipelines.kind", "want github or gitlab, not %q", text.Cut(out.Kind, 20))
+	if _, ok := dialects[of.Kind]; !ok {
+		return invalid("pipelines.kind", "want github or gitlab, not %q", text.Cut(of.Kind, 20))
 	}
-	host, path, ok := pullrequest.Repository("https://" + out.Host + "/a")
-	if !ok || path != "a" || strings.ContainsRune(out.Host, '@') {
-		return nil, invalid("pipelines.host", "want the host of the repositories, such as github.com, not %q", text.Cut(out.Host, 80))
+	host, path, ok := pullrequest.Repository("https://" + of.Host + "/a")
+	if !ok || path != "a" || strings.ContainsRune(of.Host, '@') {
+		return invalid("pipelines.host", "want the host of the repositories, such as github.com, not %q", text.Cut(of.Host, 80))
 	}
-	out.Host = host
-	return &out, nil
+	of.Host = host
+	return nil
 }
 
 // Unprotected says that who is a pipeline that somebody without the right to change a protected ref may have written, such

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -115,11 +116,11 @@ func FindPrincipal(ctx context.Context, c *ledger.Change, org, field, name strin
 		if !isPlain(issuer) || subject == "" {
 			return api.PrincipalRef{}, invalid(field, "want the name of a principal, or ISSUER/SUBJECT, not %q", text.Cut(name, 80))
 		}
-		is, ok, err := ledger.Load[record.Issuer](ctx, c, record.IssuerKey(org, issuer))
+		is, ok, err := ledger.Load[record.Settings[record.Issuer]](ctx, c, record.SettingsKey(org, kind.Issuer, issuer))
 		if err == nil && !ok {
-			err = invalid(field, "there is no issuer %s: register it with dayfly issuer apply, or name a principal", issuer)
+			err = invalid(field, "there is no issuer %s: register it with dayfly apply, or name a principal", issuer)
 		}
-		return api.PrincipalRef{ID: record.SubjectID(is.I.URL, subject), Name: shownName(issuer, subject)}, err
+		return api.PrincipalRef{ID: record.SubjectID(is.V.I.URL, subject), Name: shownName(issuer, subject)}, err
 	}
 	if checkPrincipalName(name) == nil {
 		made, ok, err := ledger.Load[record.Principal](ctx, c, record.PrincipalKey(org, name))

@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -282,13 +283,13 @@ func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string
 			return fmt.Sprintf("token %s (%s) has the role %s in it", t.ID, t.Name, t.Grants[project]), nil
 		}
 	}
-	for is, err := range ledger.AllOf[record.Issuer](ctx, c, record.Under(record.OrganizationPart(org), record.IssuersPrefix, 100)) {
+	for is, err := range ledger.AllOf[record.Settings[record.Issuer]](ctx, c, record.SettingsOf(org, kind.Issuer, 100)) {
 		if err != nil {
 			return "", err
 		}
-		for i, rule := range is.Rules {
+		for i, rule := range is.V.Rules {
 			if slices.ContainsFunc(grantsOf(rule.R), func(g map[string]string) bool { return g[project] != "" }) {
-				return fmt.Sprintf("rule %d of issuer %s gives a role in it", i, is.I.Name), nil
+				return fmt.Sprintf("rule %d of issuer %s gives a role in it", i, is.V.I.Name), nil
 			}
 		}
 	}
@@ -300,7 +301,7 @@ func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string
 			return fmt.Sprintf("service principal %s has the role %s in it", s.Name, s.Grants[project]), nil
 		}
 	}
-	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
+	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.SettingsOf(org, kind.GitHost, 100)) {
 		if err != nil {
 			return "", err
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
@@ -27,12 +28,10 @@ func SubjectID(issuer, subject string) string {
 	return PrincipalIDs + Hash(issuer + "\n" + subject)[:40]
 }
 
-// Issuer is a provider whose tokens an organization takes.
+// Issuer is a provider whose tokens an organization takes, as it is kept.
 type Issuer struct {
-	ID      string     `json:"id"`
-	Created time.Time  `json:"created"`
-	I       api.Issuer `json:"i"` // without its rules
-	Rules   []Rule     `json:"rules,omitempty"`
+	I     api.Issuer `json:"i"` // without its rules
+	Rules []Rule     `json:"rules,omitempty"`
 }
 
 // Rule is a trust rule. Its id is made from what it says: a token names the rule that gave it, and ends with it.
@@ -102,7 +101,7 @@ func (p *Pipeline) View() *api.Pipeline {
 // Key is where the record of the source lies.
 func (s *Source) Key(org string) store.Key {
 	if s.Issuer != "" {
-		return IssuerKey(org, s.Issuer)
+		return SettingsKey(org, kind.Issuer, s.Issuer)
 	}
 	return ServiceKey(org, s.Service)
 }
@@ -124,9 +123,8 @@ type Client struct {
 	Name string `json:"name"`
 }
 
-// The prefixes of the keys of issuers and of service principals in the part of their organization.
+// The prefixes of the keys of service principals and of principals in the part of their organization.
 const (
-	IssuersPrefix    = "issuer/"
 	ServicesPrefix   = "service/"
 	PrincipalsPrefix = "principal/"
 )
@@ -134,11 +132,6 @@ const (
 // PrincipalKey is where a principal lies.
 func PrincipalKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: PrincipalsPrefix + name}
-}
-
-// IssuerKey is where an issuer lies.
-func IssuerKey(org, name string) store.Key {
-	return store.Key{Part: OrganizationPart(org), Sort: IssuersPrefix + name}
 }
 
 // IssuerURLKey leads from an issuer's address to its name.

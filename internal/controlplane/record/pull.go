@@ -7,9 +7,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// GitHostsPrefix is how the keys of git hosts begin.
-const GitHostsPrefix = "githost/"
-
 // HookKey is where it is stored that a body was taken from a git host: a replay is known by it.
 func HookKey(org, hostID, digest string) store.Key {
 	return store.Key{Part: "hook/" + org, Sort: hostID + "/" + digest}

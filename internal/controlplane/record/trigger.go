@@ -1,6 +1,7 @@
 package record
 
 import (
+	"strings"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -41,17 +42,17 @@ type Settings[T any] struct {
 	V       T         `json:"v"`
 }
 
-// The prefixes of the keys of such things in the part of their organization.
-const (
-	SchedulesPrefix     = "schedule/"
-	NotificationsPrefix = "notification/"
-	PolicyGroupsPrefix  = "policygroup/"
-	WaiversPrefix       = "waiver/"
-)
+// SettingsPrefix is how the keys of the things of a kind begin, by the name of the kind.
+func SettingsPrefix(kind string) string { return strings.ReplaceAll(kind, "_", "") + "/" }
 
 // SettingsKey is where the thing of a kind and a name lies.
-func SettingsKey(org, prefix, name string) store.Key {
-	return store.Key{Part: OrganizationPart(org), Sort: prefix + name}
+func SettingsKey(org, kind, name string) store.Key {
+	return store.Key{Part: OrganizationPart(org), Sort: SettingsPrefix(kind) + name}
+}
+
+// SettingsOf scans the things of a kind, by name.
+func SettingsOf(org, kind string, limit int) store.Scan {
+	return Under(OrganizationPart(org), SettingsPrefix(kind), limit)
 }
 
 // Planned is what a schedule has done about one workspace.
@@ -91,7 +92,7 @@ func CycleKey(schedule string) store.Key {
 }
 
 // GoneSchedulesPrefix is where the ids of schedules are that were deleted, until what they have done is deleted too. It
-// comes right before SchedulesPrefix, so that one range has both.
+// comes right before the keys of schedules, so that one range has both.
 const GoneSchedulesPrefix = "schedule-gone/"
 
 // GoneScheduleKey is where a deleted schedule is noted.

@@ -1,7 +1,6 @@
 package triggers
 
 import (
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -9,39 +8,37 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-var gitHosts = kind[api.GitHost]{
-	noun: "git_host", prefix: record.GitHostsPrefix, ids: "gh_",
-	name:   func(g api.GitHost) string { return g.Name },
-	asked:  func(g api.GitHost) (api.GitHost, int64) { return g.Asked(), g.Version },
-	settle: settleGitHost,
-	view: func(r record.Settings[api.GitHost], version int64) api.GitHost {
-		out := r.V
-		out.CreatedAt, out.Version = &r.Created, version
-		return out
-	},
-	brief: func(g api.GitHost) string {
-		return fmt.Sprintf("%s, %s", g.URL, text.Count(len(g.Members), "member"))
-	},
+func gitHosts(l *ledger.Ledger) *identity.Settings[api.GitHost, api.GitHost] {
+	return identity.SettingsFor(l, kind.GitHost, identity.SettingsRules[api.GitHost, api.GitHost]{
+		Settle: settleGitHost,
+		View: func(r record.Settings[api.GitHost], version int64) api.GitHost {
+			out := r.V
+			out.CreatedAt, out.Version = &r.Created, version
+			return out
+		},
+		Brief: func(g api.GitHost) string {
+			return fmt.Sprintf("%s, %s", g.URL, text.Count(len(g.Members), "member"))
+		},
+	})
 }
 
-// settleGitHost fills in what a git host leaves out, and refuses what cannot be.
-func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost) (api.GitHost, error) {
+// settleGitHost refuses a git host that cannot be called, and finds the principals of its members.
+func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost, old *record.Settings[api.GitHost]) (api.GitHost, error) {
 	usual := api.HostAddress(in.Kind)
 	if usual == "" {
 		return in, invalid("host", "want github or gitlab, not %q", text.Cut(in.Kind, 20))
 	}
-	in.URL = cmp.Or(strings.TrimRight(in.URL, "/"), usual)
 	if err := checkURL(in.URL); err != nil {
 		return in, err
 	}
@@ -83,32 +80,10 @@ func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.Git
 		}
 	}
 	// The generation of the secret stays as it is: only RotateWebhookSecret raises it.
-	old, _, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, record.GitHostsPrefix, in.Name))
-	if err != nil {
-		return in, err
+	if in.Generation = 1; old != nil {
+		in.Generation = old.V.Generation
 	}
-	in.Generation = max(old.V.Generation, 1)
 	return in, checkPool(ctx, c, org, in.Pool)
-}
-
-// PutGitHost creates or changes a git host.
-func (p *Calls) PutGitHost(ctx context.Context, who identity.Principal, in api.GitHost) (api.GitHost, api.Outcome, error) {
-	return put(ctx, p, gitHosts, who, in)
-}
-
-// GitHosts lists the git hosts.
-func (p *Calls) GitHosts(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.GitHost], error) {
-	return list(ctx, p, gitHosts, who, api.RoleAdmin, cursor, limit)
-}
-
-// GitHost shows a git host.
-func (p *Calls) GitHost(ctx context.Context, who identity.Principal, name string) (api.GitHost, error) {
-	return show(ctx, p, gitHosts, who, api.RoleAdmin, name)
-}
-
-// DeleteGitHost deletes a git host: its webhooks are refused from then on, and its pull requests are not answered.
-func (p *Calls) DeleteGitHost(ctx context.Context, who identity.Principal, name string) error {
-	return remove(ctx, p, gitHosts, who, name)
 }
 
 // RotateWebhookSecret makes the secret of a git host's webhook anew and shows it. The one before stops at once.
@@ -122,12 +97,12 @@ func (p *Calls) RotateWebhookSecret(ctx context.Context, who identity.Principal,
 		return out, err
 	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		rec, err := find(ctx, c, gitHosts, who.Organization, name)
+		rec, err := p.GitHosts.Find(ctx, c, who.Organization, name)
 		if err != nil {
 			return err
 		}
 		rec.V.Generation++
-		c.Put(record.SettingsKey(who.Organization, record.GitHostsPrefix, name), rec)
+		c.Put(record.SettingsKey(who.Organization, kind.GitHost, name), rec)
 		identity.Audit(c, who, action, name, "done", "")
 		out = api.WebhookSecret{
 			URL:    p.cfg.Address + "/v1/webhooks/" + who.Organization + "/" + name,

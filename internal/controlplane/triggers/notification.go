@@ -15,38 +15,29 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// mostNotifications an organization can have.
-const mostNotifications = 50
-
-var notifications = kind[api.Notification]{
-	noun: "notification", prefix: record.NotificationsPrefix, ids: "ntf_",
-	name: func(n api.Notification) string { return n.Name },
-	asked: func(n api.Notification) (api.Notification, int64) {
-		version := n.Version
-		n.CreatedAt, n.Version = nil, 0
-		return n, version
-	},
-	settle: settleNotification,
-	view: func(rec record.Settings[api.Notification], version int64) api.Notification {
-		n := rec.V
-		n.CreatedAt, n.Version = &rec.Created, version
-		return n
-	},
-	brief: func(n api.Notification) string {
-		return fmt.Sprintf("format %s, events %s, pool %s", n.Format, cmp.Or(strings.Join(n.Events, ","), "all"), cmp.Or(n.Pool, "default"))
-	},
+func notifications(l *ledger.Ledger) *identity.Settings[api.Notification, api.Notification] {
+	return identity.SettingsFor(l, kind.Notification, identity.SettingsRules[api.Notification, api.Notification]{
+		Settle: settleNotification,
+		View: func(rec record.Settings[api.Notification], version int64) api.Notification {
+			n := rec.V
+			n.CreatedAt, n.Version = &rec.Created, version
+			return n
+		},
+		Brief: func(n api.Notification) string {
+			return fmt.Sprintf("format %s, events %s, pool %s", n.Format, cmp.Or(strings.Join(n.Events, ","), "all"), cmp.Or(n.Pool, "default"))
+		},
+	})
 }
 
-// settleNotification fills in what a notification leaves out, and refuses what cannot be told or sent.
-func settleNotification(ctx context.Context, c *ledger.Change, org string, n api.Notification) (api.Notification, error) {
-	n.Format = cmp.Or(n.Format, api.FormatDayfly)
-	n.Events, n.Projects = sorted(n.Events), sorted(n.Projects)
+// settleNotification refuses a notification that cannot be sent.
+func settleNotification(ctx context.Context, c *ledger.Change, org string, n api.Notification, _ *record.Settings[api.Notification]) (api.Notification, error) {
 	if err := checkNotification(n); err != nil {
 		return n, err
 	}
@@ -59,27 +50,7 @@ func settleNotification(ctx context.Context, c *ledger.Change, org string, n api
 		}
 		c.Check(record.ProjectKey(org, name))
 	}
-	if err := checkPool(ctx, c, org, n.Pool); err != nil {
-		return n, err
-	}
-	if c.Version(record.SettingsKey(org, record.NotificationsPrefix, n.Name)) == store.Absent {
-		page, err := c.Range(ctx, record.Under(record.OrganizationPart(org), record.NotificationsPrefix, mostNotifications))
-		if err != nil {
-			return n, err
-		}
-		if len(page.Records) >= mostNotifications {
-			return n, invalid("name", "an organization has at most %d notifications: delete one, or tell more events by one of them", mostNotifications)
-		}
-	}
-	return n, nil
-}
-
-// sorted is a list without what is in it twice; nil if it is empty.
-func sorted(list []string) []string {
-	if len(list) == 0 {
-		return nil
-	}
-	return slices.Compact(slices.Sorted(slices.Values(list)))
+	return n, checkPool(ctx, c, org, n.Pool)
 }
 
 // checkNotification refuses what cannot be told or sent, as far as the notification alone says so. It is a pure function.
@@ -140,26 +111,6 @@ func checkURL(address string) error {
 	return nil
 }
 
-// PutNotification creates or changes a notification.
-func (p *Calls) PutNotification(ctx context.Context, who identity.Principal, in api.Notification) (api.Notification, api.Outcome, error) {
-	return put(ctx, p, notifications, who, in)
-}
-
-// Notifications lists the notifications of the organization.
-func (p *Calls) Notifications(ctx context.Context, who identity.Principal, cursor string, limit int) (api.Page[api.Notification], error) {
-	return list(ctx, p, notifications, who, api.RoleAdmin, cursor, limit)
-}
-
-// Notification shows a notification.
-func (p *Calls) Notification(ctx context.Context, who identity.Principal, name string) (api.Notification, error) {
-	return show(ctx, p, notifications, who, api.RoleAdmin, name)
-}
-
-// DeleteNotification deletes a notification. Its deliveries that are not done fail when they are claimed.
-func (p *Calls) DeleteNotification(ctx context.Context, who identity.Principal, name string) error {
-	return remove(ctx, p, notifications, who, name)
-}
-
 // newsPage is how much news is read at once.
 const newsPage = 25
 
@@ -207,7 +158,7 @@ func (p *Calls) tellOne(ctx context.Context, org string, k store.Key) error {
 		if err != nil {
 			return err
 		}
-		for to, err := range ledger.AllOf[record.Settings[api.Notification]](ctx, c, record.Under(record.OrganizationPart(org), record.NotificationsPrefix, mostNotifications)) {
+		for to, err := range ledger.AllOf[record.Settings[api.Notification]](ctx, c, record.SettingsOf(org, kind.Notification, 100)) {
 			if err != nil {
 				return err
 			}
@@ -258,7 +209,7 @@ func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to rec
 
 // wantedBy reads the notification that wants a delivery, as it is now; why says why there is none.
 func wantedBy(ctx context.Context, c *ledger.Change, d record.Delivery) (n api.Notification, why string, err error) {
-	k := record.SettingsKey(d.Org, record.NotificationsPrefix, d.For)
+	k := record.SettingsKey(d.Org, kind.Notification, d.For)
 	rec, ok, err := ledger.Load[record.Settings[api.Notification]](ctx, c, k)
 	switch {
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -129,7 +130,7 @@ func (p *Calls) pullReadOnce(ctx context.Context, org string, about record.PullD
 
 // gitHostOf is the git host with an id.
 func gitHostOf(ctx context.Context, c *ledger.Change, org, id string) (out record.Settings[api.GitHost], ok bool, err error) {
-	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.Under(record.OrganizationPart(org), record.GitHostsPrefix, 100)) {
+	for g, err := range ledger.AllOf[record.Settings[api.GitHost]](ctx, c, record.SettingsOf(org, kind.GitHost, 100)) {
 		if err != nil {
 			return out, false, err
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -20,7 +21,7 @@ func (p *Calls) EndRestored(ctx context.Context, org string, out *api.Restored) 
 		end  func(k store.Key) error
 	}{
 		{store.Scan{Part: record.OpenTreePart(org), Limit: 100}, func(k store.Key) error { return p.endTree(ctx, org, k.Sort, out) }},
-		{record.Under(record.OrganizationPart(org), record.SchedulesPrefix, 100), func(k store.Key) error { return p.resetSchedule(ctx, k, out) }},
+		{record.SettingsOf(org, kind.Schedule, 100), func(k store.Key) error { return p.resetSchedule(ctx, k, out) }},
 		// Deliveries are made of news, so that goes first.
 		{store.Scan{Part: record.NewsPart(org), Limit: 100}, func(k store.Key) error { return p.dropNews(ctx, k) }},
 		{store.Scan{Part: record.DeliveryPart(org), Limit: 100}, func(k store.Key) error { return p.dropDelivery(ctx, org, k.Sort, out) }},

@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -101,7 +102,7 @@ func (p *Calls) ScheduledRuns(ctx context.Context, who identity.Principal, name,
 		return out, err
 	}
 	c := p.ledger.View()
-	s, err := find(ctx, c, p.schedules(), who.Organization, name)
+	s, err := p.Schedules.Find(ctx, c, who.Organization, name)
 	if err != nil {
 		return out, err
 	}
@@ -139,7 +140,7 @@ func (p *Calls) WorkspaceSchedules(ctx context.Context, who identity.Principal, 
 		return out, err
 	}
 	out.Items = []api.ScheduledRun{}
-	scan := record.Under(record.OrganizationPart(who.Organization), record.SchedulesPrefix, turnPage)
+	scan := record.SettingsOf(who.Organization, kind.Schedule, turnPage)
 	for s, err := range ledger.AllOf[schedule](ctx, c, scan) {
 		if err != nil {
 			return out, err

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -172,7 +173,7 @@ func (p *Calls) pullShown(ctx context.Context, c *ledger.Change, d record.Delive
 
 // pullNews shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
 func (p *Calls) pullNews(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
-	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, record.GitHostsPrefix, t.Name))
+	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, kind.GitHost, t.Name))
 	if err != nil || !ok || host.V.IsDisabled {
 		return err
 	}

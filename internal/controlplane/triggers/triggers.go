@@ -7,7 +7,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 )
@@ -22,6 +24,12 @@ type Config struct {
 
 // Calls answers requests about triggers and deliveries.
 type Calls struct {
+	GitHosts      *identity.Settings[api.GitHost, api.GitHost]
+	Notifications *identity.Settings[api.Notification, api.Notification]
+	Schedules     *identity.Settings[api.Schedule, api.Schedule]
+	PolicyGroups  *identity.Settings[api.PolicyGroup, api.PolicyGroup]
+	Waivers       *identity.Settings[api.Waiver, api.Waiver]
+
 	ledger  *ledger.Ledger
 	catalog *catalog.Calls
 	runs    *runs.Calls
@@ -30,7 +38,10 @@ type Calls struct {
 
 // New returns the calls over a ledger, and lets it tell news at once.
 func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, cfg Config) *Calls {
-	p := &Calls{ledger: l, catalog: c, runs: r, cfg: cfg}
+	p := &Calls{
+		GitHosts: gitHosts(l), Notifications: notifications(l), Schedules: schedules(l), PolicyGroups: policyGroups(l), Waivers: waivers(l),
+		ledger: l, catalog: c, runs: r, cfg: cfg,
+	}
 	l.OnNews = func(ctx context.Context, org string) error {
 		return p.Tell(ctx, org, p.ledger.Now().Add(time.Second))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -69,11 +70,11 @@ func (t *turn) over(ctx context.Context) bool {
 // all goes through the schedules that come behind the one at which the last turn was cut short, then through the others.
 // It returns at which it was cut short itself.
 func (t *turn) all(ctx context.Context, from string) (stopped string, err error) {
-	end := record.After(record.SchedulesPrefix)
+	end := record.After(record.SettingsPrefix(kind.Schedule))
 	scans := []store.Scan{{From: record.GoneSchedulesPrefix, To: end}}
 	if from != "" {
-		last := record.SchedulesPrefix + from
-		scans = []store.Scan{{From: record.SchedulesPrefix, After: last, To: end}, {From: record.GoneSchedulesPrefix, To: last + "!"}} // which no name has
+		last := record.SettingsPrefix(kind.Schedule) + from
+		scans = []store.Scan{{From: record.SettingsPrefix(kind.Schedule), After: last, To: end}, {From: record.GoneSchedulesPrefix, To: last + "!"}} // which no name has
 	}
 	for _, s := range scans {
 		s.Part, s.Limit = record.OrganizationPart(t.org), turnPage
@@ -96,7 +97,7 @@ func (t *turn) page(ctx context.Context, records []store.Record) (stopped string
 	var list []schedule
 	var keys []store.Key
 	for _, r := range records {
-		if r.Key.Sort < record.SchedulesPrefix {
+		if r.Key.Sort < record.SettingsPrefix(kind.Schedule) {
 			t.failed(t.sweep(ctx, r))
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/githost/webhook"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -28,7 +29,7 @@ func (p *Calls) Webhook(ctx context.Context, org, name string, header http.Heade
 		return out, err
 	}
 	c := p.ledger.View()
-	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, record.GitHostsPrefix, name))
+	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, kind.GitHost, name))
 	if err != nil {
 		return out, err
 	}

@@ -22,7 +22,7 @@ func policiesAndTree(ctx context.Context, s *scene) {
 		Name: "rules", Enforcement: api.PolicyWaivable, Workspaces: []string{name},
 		Source: api.Source{Git: &api.GitSource{URL: s.Git.URL, Path: "rules", TokenRef: s.secrets[0].arn}},
 	}
-	_, _, err := s.c.Client.PutPolicyGroup(ctx, group)
+	_, _, err := s.c.Client.PutSetting(ctx, group)
 	s.must(err)
 	stopped := s.submit(ctx, name, "update", "a policy of the private git stops it")
 	stopped = s.ends(ctx, stopped.ID, workflow.Failed, workflow.ReasonPolicyFailed, 1)
@@ -31,7 +31,7 @@ func policiesAndTree(ctx context.Context, s *scene) {
 
 	s.begin(name, "tree", "with a waiver it is applied, and then what depends on it")
 	waiver := api.Waiver{Name: "greeting", Group: group.Name, Rule: rule, Workspace: name, Reason: "it is polite", Until: time.Now().Add(time.Hour)}
-	_, _, err = s.c.Client.PutWaiver(ctx, waiver)
+	_, _, err = s.c.Client.PutSetting(ctx, waiver)
 	s.must(err)
 	tree, err := s.c.Client.SubmitTree(ctx, api.NewTree{Workspace: name, Operation: workflow.Update})
 	s.must(err)

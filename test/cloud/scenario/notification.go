@@ -91,7 +91,7 @@ func notified(ctx context.Context, s *scene) {
 	of := api.Notification{
 		Name: "on-call", Pool: cmp.Or(s.Cloud.Pool, "main"), URLRef: s.secrets[2].arn, SecretRef: s.secrets[3].arn, Events: []string{api.EventFailed},
 	}
-	_, _, err := s.c.Client.PutNotification(ctx, of)
+	_, _, err := s.c.Client.PutSetting(ctx, of)
 	s.must(err)
 	s.workspace(ctx, "notified", "plain", commands("update", "exit 3"))
 	w := s.submit(ctx, "notified", "update", "its failure is told by the deliverer, signed, after a 503")
@@ -121,6 +121,6 @@ func notified(ctx context.Context, s *scene) {
 	s.row.Wrong = append(s.row.Wrong, s.inbox.wrong...)
 	s.inbox.mu.Unlock()
 	of.IsDisabled = true
-	_, _, err = s.c.Client.PutNotification(ctx, of)
+	_, _, err = s.c.Client.PutSetting(ctx, of)
 	s.must(err)
 }

@@ -47,7 +47,7 @@ func pullRequest(ctx context.Context, s *scene) {
 		Name: forge, Kind: api.HostGitHub, URL: s.Git.origin(), TokenRef: s.secrets[4].arn, Pool: cmp.Or(s.Cloud.Pool, "main"),
 		Members: []api.Member{{ID: host.User("bob"), Principal: "bob", Role: api.RoleOperator}},
 	}
-	_, _, err = s.c.Client.PutGitHost(ctx, of)
+	_, _, err = s.c.Client.PutSetting(ctx, of)
 	s.must(err)
 	hook, err := s.c.Client.RotateWebhookSecret(ctx, forge)
 	s.must(err)
@@ -82,7 +82,7 @@ func pullRequest(ctx context.Context, s *scene) {
 	s.check(len(all) == 1 && all[0].State == "success", "the statuses of its commit are %+v", all)
 	s.row.Wrong = append(s.row.Wrong, s.Tap.find("the secret of a webhook", hook.Secret)...)
 	of.IsDisabled = true
-	_, _, err = s.c.Client.PutGitHost(ctx, of)
+	_, _, err = s.c.Client.PutSetting(ctx, of)
 	s.must(err)
 }
 

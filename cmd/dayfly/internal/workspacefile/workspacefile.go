@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -32,41 +32,16 @@ const Name = "workspace.yaml"
 // MaxSize is the most bytes that a file may have.
 const MaxSize = 1 << 20
 
-// Kinds of document. One that names no kind is a workspace, except where its reader says otherwise.
-const (
-	Workspace    = "workspace"
-	Pool         = "pool"
-	Project      = "project"
-	Organization = "organization"
-	Issuer       = "issuer"
-	GitHost      = "git_host"
-	Notification = "notification"
-	Schedule     = "schedule"
-	PolicyGroup  = "policy_group"
-	Waiver       = "waiver"
-)
-
-// types are what the documents of each kind hold.
-var types = map[string]reflect.Type{
-	Workspace: reflect.TypeFor[api.Workspace](), Pool: reflect.TypeFor[api.PoolSettings](), Project: reflect.TypeFor[api.ProjectSettings](),
-	Organization: reflect.TypeFor[api.OrganizationSettings](), Issuer: reflect.TypeFor[api.Issuer](),
-	GitHost:      reflect.TypeFor[api.GitHost](),
-	Schedule:     reflect.TypeFor[api.Schedule](),
-	Notification: reflect.TypeFor[api.Notification](),
-	PolicyGroup:  reflect.TypeFor[api.PolicyGroup](),
-	Waiver:       reflect.TypeFor[api.Waiver](),
-}
-
 // Document is one document of a file.
 type Document struct {
-	Kind  string
+	Kind  string // its name in package kind; a document that names none is a workspace
 	Place string // for messages: the file and the line
 	Value any    // of the type of its kind: api.Workspace, api.PoolSettings, ...
 }
 
 // Read reads a file of workspaces.
 func Read(path string) ([]api.Workspace, error) {
-	docs, err := ReadAll(path, Workspace)
+	docs, err := ReadAll(path)
 	if err != nil {
 		return nil, err
 	}
@@ -74,17 +49,17 @@ func Read(path string) ([]api.Workspace, error) {
 }
 
 // ReadAll reads a file, as Documents does. Relative directories are relative to it.
-func ReadAll(path, plain string) ([]Document, error) {
+func ReadAll(path string) ([]Document, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the file: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return ReadFrom(f, path, filepath.Dir(path), plain)
+	return ReadFrom(f, path, filepath.Dir(path))
 }
 
 // ReadFrom reads all of a reader, as Documents does.
-func ReadFrom(r io.Reader, name, dir, plain string) ([]Document, error) {
+func ReadFrom(r io.Reader, name, dir string) ([]Document, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -92,12 +67,12 @@ func ReadFrom(r io.Reader, name, dir, plain string) ([]Document, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
-	return Documents(name, dir, plain, data)
+	return Documents(name, dir, data)
 }
 
 // Parse reads documents, all of which must be workspaces, as Documents does.
 func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
-	docs, err := Documents(name, dir, Workspace, data)
+	docs, err := Documents(name, dir, data)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +92,9 @@ func Workspaces(docs []Document) ([]api.Workspace, error) {
 	return list, nil
 }
 
-// Documents reads documents of all kinds. One that names no kind is of kind plain. Mistakes begin with name. A relative
+// Documents reads documents of all kinds. Mistakes begin with name. A relative
 // source.directory, of a workspace or of a policy group, is relative to dir; a workspace without a source is dir itself.
-func Documents(name, dir, plain string, data []byte) ([]Document, error) {
+func Documents(name, dir string, data []byte) ([]Document, error) {
 	if len(data) > MaxSize {
 		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
 	}
@@ -141,12 +116,12 @@ func Documents(name, dir, plain string, data []byte) ([]Document, error) {
 		if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
 			continue // an empty document, such as behind a last ---
 		}
-		if value, ok := p.document(root, plain, dir); ok {
+		if value, ok := p.document(root, dir); ok {
 			list = append(list, Document{Kind: p.kind, Place: p.place(root), Value: value})
 		}
 	}
 	if len(list) == 0 && len(p.mistakes) == 0 {
-		p.mistakes.Add(name, "has no %s", plain)
+		p.mistakes.Add(name, "has no document")
 	}
 	if err := p.mistakes.Err(); err != nil {
 		return nil, err
@@ -158,6 +133,7 @@ type parser struct {
 	name     string
 	number   int    // of the document, from 1
 	kind     string // of the document
+	named    bool   // whether the document names it
 	left     int    // nodes that may still be visited: aliases must not multiply without end
 	depth    int    // of the node that is visited: an alias may lead into itself
 	mistakes workflow.Mistakes
@@ -180,13 +156,13 @@ func (p *parser) wrong(n *yaml.Node, field, format string, args ...any) {
 	p.mistakes.Add(place, format, args...)
 }
 
-func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
+func (p *parser) document(root *yaml.Node, dir string) (any, bool) {
 	before := len(p.mistakes)
-	t := p.takeKind(root, plain)
+	t := p.takeKind(root)
 	if t == nil {
 		return nil, false
 	}
-	if p.kind == Issuer {
+	if p.kind == kind.Issuer {
 		claimsAsTexts(root)
 	}
 	value := p.value(root, t, "")
@@ -221,22 +197,32 @@ func (p *parser) document(root *yaml.Node, plain, dir string) (any, bool) {
 }
 
 // takeKind takes the line with the kind out of a document, and returns the type of what is left; nil: it is wrong.
-func (p *parser) takeKind(root *yaml.Node, plain string) reflect.Type {
-	p.kind = plain
+func (p *parser) takeKind(root *yaml.Node) reflect.Type {
+	p.kind, p.named = kind.Workspace, false
 	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value != "kind" {
 			continue
 		}
 		value := root.Content[i+1]
-		p.kind = value.Value
-		if types[p.kind] == nil || value.Kind != yaml.ScalarNode {
-			p.wrong(value, "kind", "want %s", strings.Join(slices.Sorted(maps.Keys(types)), ", "))
+		p.kind, p.named = value.Value, true
+		if _, ok := kind.Of(p.kind); !ok || value.Kind != yaml.ScalarNode {
+			p.wrong(value, "kind", "want %s", strings.Join(kinds(), ", "))
 			return nil
 		}
 		root.Content = slices.Delete(root.Content, i, i+2)
 		break
 	}
-	return types[p.kind]
+	k, _ := kind.Of(p.kind)
+	return k.Type
+}
+
+// kinds are the names of all kinds.
+func kinds() (names []string) {
+	for _, k := range kind.All() {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // claimsAsTexts makes the values of claims texts, as they are written: an id of digits is not a number.
@@ -258,11 +244,11 @@ func claimsAsTexts(n *yaml.Node) {
 	}
 }
 
-func article(kind string) string {
-	if kind == Issuer || kind == Organization {
-		return "an " + kind
+func article(of string) string {
+	if of == kind.Issuer || of == kind.Organization {
+		return "an " + of
 	}
-	return "a " + kind
+	return "a " + of
 }
 
 // value turns a node into what encoding/json would have read for the type, or notes what is wrong.
@@ -439,7 +425,11 @@ func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (f ref
 	if near := config.Nearest(k.Value, names); near != "" {
 		p.wrong(k, path, "unknown field: did you mean %s?", near)
 	} else {
-		p.wrong(k, path, "unknown field: %s has %s", cmp.Or(parent, article(p.kind)), strings.Join(names, ", "))
+		of := article(p.kind)
+		if !p.named {
+			of = "without a line such as kind: schedule this is a workspace, which"
+		}
+		p.wrong(k, path, "unknown field: %s has %s", cmp.Or(parent, of), strings.Join(names, ", "))
 	}
 	return f, false
 }

@@ -125,7 +125,7 @@ func TestParse_EveryMistakeIsSaidWithItsLine(t *testing.T) {
 		"w.yaml:7: environment: is given twice",
 		"w.yaml:8: max_active: want a whole number",
 		"w.yaml:9: secrets: want a list",
-		"w.yaml:10: version: unknown field: a workspace",
+		"w.yaml:10: version: unknown field: without a line such as kind: schedule this is a workspace, which",
 		`w.yaml:11: variables.x: ".inf" cannot be written as JSON`,
 		`w.yaml:11: variables.y: want plain values, not "!!binary"`,
 		"w.yaml:12: approval.required: want true or false",

@@ -1,0 +1,199 @@
+package identity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/kind"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// Settings are the things of one kind that admins keep under names: a T as people see it, a V as it is kept.
+type Settings[T api.Setting, V any] struct {
+	row    kind.Kind
+	ledger *ledger.Ledger
+	rules  SettingsRules[T, V]
+}
+
+// SettingsRules are what differs between kinds of settings.
+type SettingsRules[T api.Setting, V any] struct {
+	// Settle refuses what cannot be, and adds to the normal form of a setting what only the control plane says. old is
+	// the one that it changes; nil if it is new. What it reads is checked by the commit.
+	Settle func(ctx context.Context, c *ledger.Change, org string, in T, old *record.Settings[V]) (V, error)
+	// View is how people see it.
+	View func(record.Settings[V], int64) T
+	// Brief says in the audit trail what it is.
+	Brief func(V) string
+	// Kept adds to the change that creates or changes a setting what else that changes; nil: nothing.
+	Kept func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
+	// Gone adds to the change that deletes a setting what is left to do after it, or refuses that; nil: nothing is.
+	Gone func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
+}
+
+// SettingsFor returns the settings of the kind with a name, over a ledger.
+func SettingsFor[T api.Setting, V any](l *ledger.Ledger, name string, rules SettingsRules[T, V]) *Settings[T, V] {
+	row, _ := kind.Of(name)
+	return &Settings[T, V]{row: row, ledger: l, rules: rules}
+}
+
+var errUnchanged = errors.New("nothing to change")
+
+// Put creates or changes a setting.
+func (s *Settings[T, V]) Put(ctx context.Context, who Principal, in T) (out T, outcome api.Outcome, err error) {
+	action := s.row.Name + ".apply"
+	name, version := in.Key()
+	if err := Allow(ctx, s.ledger, who, api.RoleAdmin, action, name); err != nil {
+		return out, "", err
+	}
+	if err := CheckName(name); err != nil {
+		return out, "", err
+	}
+	in = in.Normal(who.Organization).(T)
+	err = s.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		key := record.SettingsKey(who.Organization, s.row.Name, name)
+		old, exists, err := ledger.Load[record.Settings[V]](ctx, c, key)
+		if err != nil {
+			return err
+		}
+		if version != 0 && version != c.Version(key) {
+			return workflow.Refuse(workflow.ErrConflict, "version", "the %s was changed by someone else: it has version %d now", s.row.Noun(), c.Version(key))
+		}
+		before := &old
+		if !exists {
+			before = nil
+			if err := s.room(ctx, c, who.Organization); err != nil {
+				return err
+			}
+		}
+		settled, err := s.rules.Settle(ctx, c, who.Organization, in, before)
+		if err != nil {
+			return err
+		}
+		if exists && reflect.DeepEqual(settled, old.V) {
+			outcome, out = api.OutcomeUnchanged, s.rules.View(old, c.Version(key))
+			return errUnchanged
+		}
+		rec := record.Settings[V]{ID: cmp.Or(old.ID, record.NewID(s.row.IDs, c.Now)), Created: old.Created, By: who.Name, ByID: who.ID, V: settled}
+		if outcome = api.OutcomeChanged; !exists {
+			outcome, rec.Created = api.OutcomeCreated, c.Now
+		}
+		c.Put(key, rec)
+		if s.rules.Kept != nil {
+			if err := s.rules.Kept(ctx, c, who.Organization, rec); err != nil {
+				return err
+			}
+		}
+		Audit(c, who, action, name, "done", fmt.Sprintf("%s, %s", outcome, s.rules.Brief(settled)))
+		out = s.rules.View(rec, c.Version(key)+1)
+		return nil
+	})
+	if errors.Is(err, errUnchanged) {
+		err = nil
+	}
+	return out, outcome, err
+}
+
+// room refuses one more setting than an organization may have.
+func (s *Settings[T, V]) room(ctx context.Context, c *ledger.Change, org string) error {
+	if s.row.Max == 0 {
+		return nil
+	}
+	n := 0
+	for _, err := range c.All(ctx, record.SettingsOf(org, s.row.Name, 200)) {
+		if err != nil {
+			return err
+		}
+		n++
+	}
+	if n >= s.row.Max {
+		return invalid("name", "an organization has at most %d %s: delete one first", s.row.Max, s.row.Plural)
+	}
+	return nil
+}
+
+// List lists the settings of the kind, by name.
+func (s *Settings[T, V]) List(ctx context.Context, who Principal, cursor string, limit int) (out api.Page[T], err error) {
+	if err := Allow(ctx, s.ledger, who, s.row.Reader, s.row.Name+".list", ""); err != nil {
+		return out, err
+	}
+	scan := record.SettingsOf(who.Organization, s.row.Name, ledger.PageSize(limit, 50))
+	return ledger.ListOf(ctx, s.ledger, scan, cursor, s.rules.View)
+}
+
+// Show shows a setting.
+func (s *Settings[T, V]) Show(ctx context.Context, who Principal, name string) (out T, err error) {
+	if err := Allow(ctx, s.ledger, who, s.row.Reader, s.row.Name+".show", name); err != nil {
+		return out, err
+	}
+	c := s.ledger.View()
+	rec, err := s.Find(ctx, c, who.Organization, name)
+	if err != nil {
+		return out, err
+	}
+	return s.rules.View(rec, c.Version(record.SettingsKey(who.Organization, s.row.Name, name))), nil
+}
+
+// Find reads a setting into a change, and refuses an unknown name.
+func (s *Settings[T, V]) Find(ctx context.Context, c *ledger.Change, org, name string) (record.Settings[V], error) {
+	rec, ok, err := ledger.Load[record.Settings[V]](ctx, c, record.SettingsKey(org, s.row.Name, name))
+	if err == nil && !ok {
+		err = workflow.Refuse(workflow.ErrNotFound, s.row.Name, "there is no %s %q", s.row.Noun(), text.Cut(name, 64))
+	}
+	return rec, err
+}
+
+// Delete deletes a setting.
+func (s *Settings[T, V]) Delete(ctx context.Context, who Principal, name string) error {
+	action := s.row.Name + ".delete"
+	if err := Allow(ctx, s.ledger, who, api.RoleAdmin, action, name); err != nil {
+		return err
+	}
+	return s.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		rec, err := s.Find(ctx, c, who.Organization, name)
+		if err != nil {
+			return err
+		}
+		c.Remove(record.SettingsKey(who.Organization, s.row.Name, name))
+		if s.rules.Gone != nil {
+			if err := s.rules.Gone(ctx, c, who.Organization, rec); err != nil {
+				return err
+			}
+		}
+		Audit(c, who, action, name, "done", s.rules.Brief(rec.V))
+		return nil
+	})
+}
+
+// SettingsCalls are Settings whose type is known by their row alone.
+type SettingsCalls interface {
+	Kind() kind.Kind
+	PutSetting(ctx context.Context, who Principal, in api.Setting) (api.Setting, api.Outcome, error)
+	ListSettings(ctx context.Context, who Principal, cursor string, limit int) (any, error)
+	ShowSetting(ctx context.Context, who Principal, name string) (api.Setting, error)
+	Delete(ctx context.Context, who Principal, name string) error
+}
+
+// Kind implements SettingsCalls.
+func (s *Settings[T, V]) Kind() kind.Kind { return s.row }
+
+// PutSetting implements SettingsCalls.
+func (s *Settings[T, V]) PutSetting(ctx context.Context, who Principal, in api.Setting) (api.Setting, api.Outcome, error) {
+	return s.Put(ctx, who, in.(T)) // of the type of the row
+}
+
+// ListSettings implements SettingsCalls.
+func (s *Settings[T, V]) ListSettings(ctx context.Context, who Principal, cursor string, limit int) (any, error) {
+	return s.List(ctx, who, cursor, limit)
+}
+
+// ShowSetting implements SettingsCalls.
+func (s *Settings[T, V]) ShowSetting(ctx context.Context, who Principal, name string) (api.Setting, error) {
+	return s.Show(ctx, who, name)
+}
