@@ -55,7 +55,7 @@ func newCI(t *testing.T, host string) *ciWorld {
 	}
 	for _, name := range []string{"network", "dns"} {
 		_, _, err := w.plane.PutWorkspace(t.Context(), admin, api.Workspace{
-			Name: name, Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: host + "/acme/infra.git", Path: "live/" + name, Ref: "main"}},
+			Name: name, RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: host + "/acme/infra.git", Path: "live/" + name, Ref: "main"}}},
 		})
 		if err != nil {
 			t.Fatal(err)

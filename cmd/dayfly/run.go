@@ -197,7 +197,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 		if err != nil {
 			return w, false, err
 		}
-		w = api.Workspace{Engine: engine, Source: api.Source{Directory: dir}}
+		w = api.Workspace{RunSettings: api.RunSettings{Engine: engine, Source: api.Source{Directory: dir}}}
 	case err != nil:
 		return w, false, err
 	case len(list) > 1:

@@ -105,7 +105,7 @@ func newWorld(t *testing.T, cfg reaper.Config) *world {
 	w.must(err)
 	for _, name := range []string{"net", "web"} {
 		_, _, err = w.plane.PutWorkspace(ctx, w.admin, api.Workspace{
-			Name: name, Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://github.com/example/infra.git"}}, Commands: map[string]string{"update": "true"},
+			Name: name, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://github.com/example/infra.git"}}, Commands: map[string]string{"update": "true"}},
 			State: &api.State{Kind: api.StateSource},
 		})
 		w.must(err)

@@ -104,7 +104,7 @@ func newWorld(t *testing.T) *world {
 	w.pool, err = w.plane.Authenticate(ctx, token)
 	w.must(err)
 	_, _, err = w.plane.PutWorkspace(ctx, w.admin, api.Workspace{
-		Name: "net", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"},
+		Name: "net", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"}},
 		State: &api.State{Kind: api.StateSource},
 	})
 	w.must(err)

@@ -114,8 +114,11 @@ func newSite(t *testing.T, q memory.Config) *site {
 func (s *site) workspace(name string) {
 	s.t.Helper()
 	_, _, err := s.plane.PutWorkspace(s.t.Context(), s.admin, api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, MaxActive: 1000,
-		Commands: map[string]string{"preview": "true", "update": "true", "insights_scan": "true"},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+			Commands: map[string]string{"preview": "true", "update": "true", "insights_scan": "true"},
+		},
+		MaxActive: 1000,
 	})
 	if err != nil {
 		s.t.Fatal(err)

@@ -113,7 +113,7 @@ func TestRun_WithTheProcessLauncher(t *testing.T) {
 	}
 	for name, script := range map[string]string{"works": "work", "dies": "die", "waits": "wait", "leaves": "leave"} {
 		_, _, err := s.plane.PutWorkspace(t.Context(), s.admin, api.Workspace{
-			Name: name, Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/x"}}, Commands: map[string]string{"update": script},
+			Name: name, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/x"}}, Commands: map[string]string{"update": script}},
 		})
 		if err != nil {
 			t.Fatal(err)

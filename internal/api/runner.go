@@ -114,17 +114,16 @@ type Heartbeat struct {
 
 // Spec is what a run does. It holds references to secrets, never values.
 type Spec struct {
-	Workflow          string             `json:"workflow" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
-	Attempt           int                `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
-	Organization      string             `json:"organization" doc:"Name of the organization" example:"default"`
-	WorkspaceID       string             `json:"workspace_id" doc:"Id of the workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
-	Workspace         string             `json:"workspace" doc:"Name of the workspace" example:"network"`
-	Type              workflow.Type      `json:"type" doc:"What kind of run it is"`
-	Operation         workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
-	Engine            string             `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
-	EngineVersion     string             `json:"engine_version,omitempty" doc:"A version or constraint; empty takes what the runner has" example:"~> 1.10"`
-	Commands          map[string]string  `json:"commands,omitempty" doc:"With engine command: the shell script of each operation"`
-	Source            Source             `json:"source" doc:"Where the code comes from"`
+	Workflow     string             `json:"workflow" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Attempt      int                `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
+	Organization string             `json:"organization" doc:"Name of the organization" example:"default"`
+	WorkspaceID  string             `json:"workspace_id" doc:"Id of the workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
+	Workspace    string             `json:"workspace" doc:"Name of the workspace" example:"network"`
+	Type         workflow.Type      `json:"type" doc:"What kind of run it is"`
+	Operation    workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+
+	RunSettings
+
 	SourceDigest      string             `json:"source_digest,omitempty" doc:"With a directory source: digest of its files when the run was submitted; empty where nobody looked"`
 	State             State              `json:"state" doc:"Where the engine's state is kept"`
 	Known             *StateFound        `json:"known,omitempty" doc:"What the last run of the workspace found of its state; absent where nothing is known"`
@@ -134,9 +133,6 @@ type Spec struct {
 	TakeOverFrom      string             `json:"take_over_from,omitempty" doc:"With take_over: which of several states"`
 	BeginAnew         bool               `json:"begin_anew,omitempty" doc:"Whether to go on with what is in the workspace's place, whatever exists elsewhere"`
 	LockID            string             `json:"lock_id,omitempty" doc:"With operation state_unlock: id of the lock"`
-	Variables         Values             `json:"variables,omitempty" doc:"Inputs of the code"`
-	Environment       map[string]string  `json:"environment,omitempty" doc:"Environment variables of the engine"`
-	Secrets           []Secret           `json:"secrets,omitempty" doc:"References of secret values, and where the engine finds them"`
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
 	PullRequest       bool               `json:"pull_request,omitempty" doc:"Whether its code is that of a pull request which nobody has approved: then the engine gets no forwarded variable that may be secret"`
 	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
@@ -145,16 +141,8 @@ type Spec struct {
 	Push              *PushedState       `json:"push,omitempty" doc:"With operation state_push, or with for: the state"`
 	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; 0 means 64 MiB" example:"67108864"`
 
-	Flags    map[string][]string `json:"flags,omitempty" doc:"Further flags of the engine for each of its steps"`
-	VarFiles []string            `json:"var_files,omitempty" doc:"Files of variables in the source, relative to the root module"`
-	Files    []File              `json:"files,omitempty" doc:"Files that are written beside the code"`
-	Hooks    []Hook              `json:"hooks,omitempty" doc:"Scripts that run before and after steps"`
-	Modules  []ModuleCredential  `json:"modules,omitempty" doc:"Credentials with which the engine fetches modules and providers"`
-	Options  *Options            `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
-	Policies []Policy            `json:"policies,omitempty" doc:"Policy groups that it is held to"`
-	Image    string              `json:"image,omitempty" doc:"Name of the pool's image that it runs in; for the launch"`
-	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot; for the launch"`
-	DiskGiB  int                 `json:"disk_gib,omitempty" doc:"Disk of the run in GiB; for the launch"`
+	Options  *Options `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
+	Policies []Policy `json:"policies,omitempty" doc:"Policy groups that it is held to"`
 	// Of a frozen spec all inputs of the workspace. A runner gets the sensitive ones alone: the control plane has put the
 	// values of the others among the variables.
 	Inputs       []WorkspaceInput `json:"inputs,omitempty" doc:"Sensitive outputs of other workspaces that the run gets as variables, in the order in which it asks for them"`

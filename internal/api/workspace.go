@@ -18,45 +18,52 @@ const (
 // Workspace is one root of infrastructure code with its settings; it is also the workspace
 // file. It never holds a secret value.
 type Workspace struct {
-	ID              string            `json:"id,omitempty" maxLength:"64" doc:"Made by the control plane; it never changes. The trust policy of a role compares it with sts:ExternalId. Where given on a change, it must be the workspace's own"`
-	Name            string            `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network"`
-	Project         string            `json:"project,omitempty" maxLength:"64" doc:"Name of the project; default global, the root of all projects"`
-	Stack           string            `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
-	Namespace       string            `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
-	Description     string            `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
-	Engine          string            `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
-	EngineVersion   string            `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
-	Commands        map[string]string `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
-	Source          Source            `json:"source" doc:"Where the code comes from"`
-	State           *State            `json:"state,omitempty" doc:"Where the engine's state is kept; default: the control plane's"`
-	Variables       Values            `json:"variables,omitempty" doc:"Inputs of the code" example:"{\"region\":\"eu-central-1\"}"`
-	Environment     map[string]string `json:"environment,omitempty" doc:"Environment variables of the engine"`
-	Secrets         []Secret          `json:"secrets,omitempty" maxItems:"50" doc:"Secret values that the engine is given"`
-	Pool            string            `json:"pool,omitempty" doc:"Name of the pool; empty takes the one that every organization starts with" example:"default"`
-	Labels          []string          `json:"labels,omitempty" maxItems:"10" doc:"Instead of a pool: any pool that has all these labels may run it; only an admin may set them"`
-	Runner          string            `json:"runner,omitempty" maxLength:"128" doc:"Name of the one instance of its pool that may run it; only an admin may set it"`
-	Role            string            `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud, with deploy_target ecs; only an admin may set it"`
-	PreviewRole     string            `json:"preview_role,omitempty" maxLength:"700" doc:"ARN of the role of its previews and scans; default role. Runs of pull requests have this role or none. It lies under the path of role; only an admin may set it"`
-	Size            string            `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192" example:"small"`
-	MaxRuntime      string            `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
-	MaxActive       int               `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
-	Version         int64             `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
-	Approval        *Approval         `json:"approval,omitempty" doc:"What is required before a plan is applied, beside what its organization and its projects require; only an admin may take it away or make it require less"`
-	PullRequests    *PullRequests     `json:"pull_requests,omitempty" doc:"When a pull request previews it; it needs a git source"`
-	DefaultPriority int               `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
+	ID          string `json:"id,omitempty" maxLength:"64" doc:"Made by the control plane; it never changes. The trust policy of a role compares it with sts:ExternalId. Where given on a change, it must be the workspace's own"`
+	Name        string `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network"`
+	Project     string `json:"project,omitempty" maxLength:"64" doc:"Name of the project; default global, the root of all projects"`
+	Stack       string `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
+	Namespace   string `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
+	Description string `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
 
-	Flags    map[string][]string `json:"flags,omitempty" doc:"Further flags of the engine for each of its steps: init, plan, apply" example:"{\"plan\":[\"-parallelism=20\"]}"`
-	VarFiles []string            `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, relative to the root module" example:"prod.tfvars"`
-	Files    []File              `json:"files,omitempty" maxItems:"50" doc:"Files that are written beside the code; never a secret"`
-	Hooks    []Hook              `json:"hooks,omitempty" maxItems:"50" doc:"Scripts that run before and after steps"`
-	Modules  []ModuleCredential  `json:"modules,omitempty" maxItems:"20" doc:"Credentials with which the engine fetches modules and providers, by host"`
-	Image    string              `json:"image,omitempty" maxLength:"64" doc:"Name of one of the pool's images; default the pool's own"`
-	Spot     string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows; default the pool's"`
-	DiskGiB  int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within what the pool allows; default the pool's" example:"50"`
-	Inputs   []WorkspaceInput    `json:"inputs,omitempty" maxItems:"50" doc:"Outputs of other workspaces that its runs get as variables"`
-	After    []string            `json:"after,omitempty" maxItems:"50" doc:"Names of workspaces that a tree runs before it, beside those of its inputs"`
+	RunSettings
+
+	State           *State        `json:"state,omitempty" doc:"Where the engine's state is kept; default: the control plane's"`
+	Pool            string        `json:"pool,omitempty" doc:"Name of the pool; empty takes the one that every organization starts with" example:"default"`
+	Labels          []string      `json:"labels,omitempty" maxItems:"10" doc:"Instead of a pool: any pool that has all these labels may run it; only an admin may set them"`
+	Runner          string        `json:"runner,omitempty" maxLength:"128" doc:"Name of the one instance of its pool that may run it; only an admin may set it"`
+	Role            string        `json:"role,omitempty" maxLength:"700" doc:"ARN of the role that its runs have in the cloud, with deploy_target ecs; only an admin may set it"`
+	PreviewRole     string        `json:"preview_role,omitempty" maxLength:"700" doc:"ARN of the role of its previews and scans; default role. Runs of pull requests have this role or none. It lies under the path of role; only an admin may set it"`
+	Size            string        `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192" example:"small"`
+	MaxRuntime      string        `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
+	MaxActive       int           `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
+	Version         int64         `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
+	Approval        *Approval     `json:"approval,omitempty" doc:"What is required before a plan is applied, beside what its organization and its projects require; only an admin may take it away or make it require less"`
+	PullRequests    *PullRequests `json:"pull_requests,omitempty" doc:"When a pull request previews it; it needs a git source"`
+	DefaultPriority int           `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
+
+	Inputs []WorkspaceInput `json:"inputs,omitempty" maxItems:"50" doc:"Outputs of other workspaces that its runs get as variables"`
+	After  []string         `json:"after,omitempty" maxItems:"50" doc:"Names of workspaces that a tree runs before it, beside those of its inputs"`
 
 	Applied *AppliedCommit `json:"applied,omitempty" doc:"Commit of a push that was applied last; said by the control plane, and ignored on a change"`
+}
+
+// RunSettings are what a workspace says of its runs, and the spec of each run repeats.
+type RunSettings struct {
+	Engine        string              `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
+	EngineVersion string              `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
+	Commands      map[string]string   `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
+	Source        Source              `json:"source" doc:"Where the code comes from"`
+	Variables     Values              `json:"variables,omitempty" doc:"Inputs of the code" example:"{\"region\":\"eu-central-1\"}"`
+	Environment   map[string]string   `json:"environment,omitempty" doc:"Environment variables of the engine"`
+	Secrets       []Secret            `json:"secrets,omitempty" maxItems:"50" doc:"Secret values that the engine is given"`
+	Flags         map[string][]string `json:"flags,omitempty" doc:"Further flags of the engine for each of its steps: init, plan, apply" example:"{\"plan\":[\"-parallelism=20\"]}"`
+	VarFiles      []string            `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, relative to the root module" example:"prod.tfvars"`
+	Files         []File              `json:"files,omitempty" maxItems:"50" doc:"Files that are written beside the code; never a secret"`
+	Hooks         []Hook              `json:"hooks,omitempty" maxItems:"50" doc:"Scripts that run before and after steps"`
+	Modules       []ModuleCredential  `json:"modules,omitempty" maxItems:"20" doc:"Credentials with which the engine fetches modules and providers, by host"`
+	Image         string              `json:"image,omitempty" maxLength:"64" doc:"Name of one of the pool's images; default the pool's own"`
+	Spot          string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows; default the pool's"`
+	DiskGiB       int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within what the pool allows; default the pool's" example:"50"`
 }
 
 // AppliedCommit is the commit of a protected branch that was applied to a workspace last. Runs of pull requests, runs

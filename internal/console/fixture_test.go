@@ -165,8 +165,10 @@ func (s *site) post(path string, form url.Values) (to string, status int, page s
 func (s *site) workspace(name string, change ...func(*api.Workspace)) {
 	s.t.Helper()
 	w := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-		Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+			Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+		},
 	}
 	for _, c := range change {
 		c(&w)

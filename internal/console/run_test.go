@@ -26,7 +26,7 @@ var planSum = strings.Repeat("4b", 32)
 func (s *site) guarded(name string, approval api.Approval) {
 	s.t.Helper()
 	_, _, err := s.plane.PutWorkspace(s.t.Context(), s.admin, api.Workspace{
-		Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: "/src"}, Approval: &approval,
+		Name: name, RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: "/src"}}, Approval: &approval,
 	})
 	s.must(err)
 }

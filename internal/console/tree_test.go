@@ -12,7 +12,7 @@ func TestRun_OfATreeSaysWhereTheOthersStand(t *testing.T) {
 	s.workspace("net")
 	for _, names := range [][2]string{{"db", "net"}, {"app", "db"}} {
 		_, _, err := s.plane.PutWorkspace(t.Context(), s.admin, api.Workspace{
-			Name: names[0], Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true", "destroy": "true"}, After: []string{names[1]},
+			Name: names[0], RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true", "destroy": "true"}}, After: []string{names[1]},
 		})
 		s.must(err)
 	}

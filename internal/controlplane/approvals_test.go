@@ -155,7 +155,7 @@ func TestApproval_AnOperatorAddsAndAnAdminTakesAway(t *testing.T) {
 	operator, admin := w.in(map[string]string{"payments": api.RoleOperator}), w.in(map[string]string{"payments": api.RoleAdmin})
 	put := func(who controlplane.Principal, a *api.Approval) error {
 		_, _, err := w.plane.PutWorkspace(w.ctx(), who, api.Workspace{
-			Name: "net", Project: "payments", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Approval: a,
+			Name: "net", Project: "payments", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Approval: a,
 		})
 		return err
 	}
@@ -217,7 +217,7 @@ func TestWorkspace_KnowsWhoChangedWhatItsRunsDo(t *testing.T) {
 		t.Errorf("changed by %q", got)
 	}
 	w.admin = other
-	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "own", Operation: workflow.Update, Register: &api.Workspace{Name: "own", Engine: api.EngineTofu, Source: api.Source{Directory: "/own"}}})
+	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "own", Operation: workflow.Update, Register: &api.Workspace{Name: "own", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/own"}}}})
 	w.must(err)
 	rec, ok, err := ledger.Load[record.Workspace](w.ctx(), ledger.New(w.store, ledger.Config{Now: w.clock.now}).View(), record.WorkspaceKey("default", "own"))
 	if w.must(err); !ok || rec.By != "admin" {

@@ -78,8 +78,11 @@ func BenchmarkLifecycle(b *testing.B) {
 			w := newBenchWorld(b, open())
 			for i := range 16 {
 				if _, _, err := w.plane.PutWorkspace(b.Context(), w.admin, api.Workspace{
-					Name: fmt.Sprintf("ws%d", i), Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-					Commands: map[string]string{"preview": "true"}, MaxActive: 1000,
+					Name: fmt.Sprintf("ws%d", i), RunSettings: api.RunSettings{
+						Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+						Commands: map[string]string{"preview": "true"},
+					},
+					MaxActive: 1000,
 				}); err != nil {
 					b.Fatal(err)
 				}

@@ -19,7 +19,7 @@ func TestEngine_WhatItCannotDoIsRefusedAtOnce(t *testing.T) {
 			t.Errorf("%s: %q does not say %q", what, err, says)
 		}
 	}
-	ws := api.Workspace{Name: "live", Engine: api.EngineTerragrunt, EngineVersion: "~> 0.90", Source: api.Source{Directory: "/src"}}
+	ws := api.Workspace{Name: "live", RunSettings: api.RunSettings{Engine: api.EngineTerragrunt, EngineVersion: "~> 0.90", Source: api.Source{Directory: "/src"}}}
 	put := func(state *api.State, approval *api.Approval) error {
 		in := ws
 		in.State, in.Approval = state, approval

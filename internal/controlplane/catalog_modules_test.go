@@ -16,7 +16,7 @@ func TestWorkspace_VersionsAndCredentialsForModules(t *testing.T) {
 	token := api.ModuleCredential{Host: "modules.example.com", TokenRef: "file:token"}
 	key := api.ModuleCredential{Host: "git.example.com", SSHKeyRef: "file:key", KnownHosts: "git.example.com ssh-ed25519 AAAA"}
 	with := func(all ...api.ModuleCredential) api.Workspace {
-		return api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Modules: all}
+		return api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Modules: all}}
 	}
 	of := func(m api.ModuleCredential, change func(*api.ModuleCredential)) api.Workspace {
 		change(&m)
@@ -27,7 +27,7 @@ func TestWorkspace_VersionsAndCredentialsForModules(t *testing.T) {
 	}
 	git := func(g api.GitSource) api.Workspace {
 		g.URL = "https://git.example.com/net.git"
-		return api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Git: &g}}
+		return api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Git: &g}}}
 	}
 	other := func(m api.ModuleCredential, name string) api.ModuleCredential {
 		m.Host = name

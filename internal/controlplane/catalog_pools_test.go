@@ -40,7 +40,7 @@ func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
 	}
 	_, err = w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Operation: workflow.Preview})
 	wantErr(t, err, workflow.ErrInUse)
-	_, _, err = w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{Name: "late", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Pool: "blue"})
+	_, _, err = w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{Name: "late", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Pool: "blue"})
 	wantErr(t, err, workflow.ErrInUse)
 
 	why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
@@ -290,7 +290,7 @@ func TestPool_AssignmentEndsWithItsWorkspace(t *testing.T) {
 		assigned("db")
 
 		eve := w.in(map[string]string{"web": api.RoleOperator})
-		net := api.Workspace{Name: "net", Project: "web", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"}}
+		net := api.Workspace{Name: "net", Project: "web", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"}}}
 		put := func(pool string) error {
 			in := net
 			in.Pool = pool

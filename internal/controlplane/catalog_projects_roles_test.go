@@ -124,7 +124,7 @@ func TestWorkspace_IsMadeAndMovedByWhoMayInItsProject(t *testing.T) {
 	w.madeProject("payments", "global")
 	w.madeProject("shop", "global")
 	put := func(who controlplane.Principal, name, project string, change ...func(*api.Workspace)) error {
-		ws := api.Workspace{Name: name, Project: project, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}
+		ws := api.Workspace{Name: name, Project: project, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}}
 		for _, c := range change {
 			c(&ws)
 		}
@@ -181,7 +181,7 @@ func TestSubmit_NeedsTheRoleInTheWorkspacesProject(t *testing.T) {
 		return err
 	}
 	register := func(name, project string) *api.Workspace {
-		return &api.Workspace{Name: name, Project: project, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}
+		return &api.Workspace{Name: name, Project: project, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}}
 	}
 	wantErr(t, submit(api.Submit{Workspace: "theirs", Operation: workflow.Preview}), workflow.ErrForbidden)
 	wantErr(t, submit(api.Submit{Workspace: "theirs", Operation: workflow.Preview, Register: register("theirs", "payments")}), workflow.ErrForbidden)

@@ -95,7 +95,7 @@ func TestRole_IsAnAdminsField(t *testing.T) {
 func TestRole_IsRefusedWhereNobodyCouldAssumeIt(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.plane = controlplane.New(w.store, controlplane.Config{Now: w.clock.now, NoRoles: true})
-	ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Role: netRole}
+	ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Role: netRole}
 	_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 	if e, ok := errors.AsType[*workflow.Error](err); !ok || e.Field != "role" || !strings.Contains(e.Message, "secrets") {
 		t.Errorf("got %v, want a refusal that says what to use instead", err)
@@ -119,13 +119,13 @@ func TestRole_WhatIsNoneIsRefused(t *testing.T) {
 		"another word": "net",
 	} {
 		t.Run(name, func(t *testing.T) {
-			ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Role: role}
+			ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Role: role}
 			_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 			wantErr(t, err, workflow.ErrInvalid)
 		})
 	}
 	for _, role := range []string{netRole, "arn:aws-cn:iam::123456789012:role/net", "arn:aws-us-gov:iam::123456789012:role/a/b/c=+,.@_-"} {
-		ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Role: role}
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Role: role}
 		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 		w.must(err)
 	}
@@ -174,7 +174,7 @@ func TestWorkspace_ReferencesToStores(t *testing.T) {
 	})
 	for _, ref := range []string{"arn:aws:s3:::bucket", "arn:aws:secretsmanager:us-east-1:123456789012:secret:", "arn:aws:secretsmanager:us-east-1::secret:x", "arn:aws:secretsmanager:us-east-1:123456789012:secret:a b",
 		"arn:aws:ssm:us-east-1:123456789012:document/x", "arn:aws:ssm:us-east-1:123456789012:parameter/", "vault:secret/db", "vault:db#password", "vault:secret/db#", "vault:secret/" + strings.Repeat("x", 160) + "#key"} {
-		ws := api.Workspace{Name: "bad", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Secrets: []api.Secret{{Env: "A", Ref: ref}}}
+		ws := api.Workspace{Name: "bad", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Secrets: []api.Secret{{Env: "A", Ref: ref}}}}
 		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 		wantErr(t, err, workflow.ErrInvalid)
 	}

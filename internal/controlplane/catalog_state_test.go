@@ -408,7 +408,7 @@ func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
 	} {
 		var state api.State
 		w.must(json.Unmarshal([]byte(text), &state))
-		ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, State: &state}
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, State: &state}
 		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 		if !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got %v, want it refused with %q", text, err, says)
@@ -417,7 +417,7 @@ func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
 	for _, text := range []string{`{"backend_config":{"skip_credentials_validation":true}}`, `{"kind":"source","workspace":"prod-1.2"}`, `{}`} {
 		var state api.State
 		w.must(json.Unmarshal([]byte(text), &state))
-		ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, State: &state}
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, State: &state}
 		if _, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -428,7 +428,7 @@ func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
 func TestWorkspace_ChecksStacksOfPulumi(t *testing.T) {
 	w := newWorld(t, memory.New())
 	put := func(engine, state string, variables map[string]any) error {
-		ws := api.Workspace{Name: "net", Engine: engine, Source: api.Source{Directory: "/src"}, Variables: variables}
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: engine, Source: api.Source{Directory: "/src"}, Variables: variables}}
 		if state != "" {
 			w.must(json.Unmarshal([]byte(state), &ws.State))
 		}

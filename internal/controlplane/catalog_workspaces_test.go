@@ -14,7 +14,7 @@ import (
 func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 	w := newWorld(t, memory.New())
 	good := func() api.Workspace {
-		return api.Workspace{Name: "net", Engine: api.EngineTerraform, Source: api.Source{Directory: "/src"}}
+		return api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: "/src"}}}
 	}
 	git := func(g api.GitSource) func(*api.Workspace) {
 		return func(ws *api.Workspace) { ws.Source = api.Source{Git: &g} }
@@ -177,7 +177,7 @@ func TestWorkspace_APoolIsAnAdminsField(t *testing.T) {
 	w.must(err)
 	put := func(who controlplane.Principal, pool string) error {
 		_, _, err := w.plane.PutWorkspace(w.ctx(), who, api.Workspace{
-			Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Pool: pool,
+			Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Pool: pool,
 		})
 		return err
 	}
@@ -192,7 +192,7 @@ func TestWorkspace_APoolIsAnAdminsField(t *testing.T) {
 	w.must(put(operator, "default"))
 	refused("another pool", put(operator, "prod"))
 	_, err = w.plane.Submit(w.ctx(), operator, "", api.Submit{Workspace: "net", Operation: workflow.Preview, Register: &api.Workspace{
-		Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Pool: "prod",
+		Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Pool: "prod",
 	}})
 	refused("another pool with a run", err)
 	w.must(put(w.admin, "prod"))

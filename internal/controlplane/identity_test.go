@@ -140,7 +140,7 @@ func TestRoles_EachCallNeedsItsRole(t *testing.T) {
 			return err
 		}},
 		"apply": {api.RoleOperator, func(who controlplane.Principal) error {
-			_, _, err := w.plane.PutWorkspace(w.ctx(), who, api.Workspace{Name: "x", Engine: "command", Commands: map[string]string{"update": "true"}, Source: api.Source{Directory: "/x"}})
+			_, _, err := w.plane.PutWorkspace(w.ctx(), who, api.Workspace{Name: "x", RunSettings: api.RunSettings{Engine: "command", Commands: map[string]string{"update": "true"}, Source: api.Source{Directory: "/x"}}})
 			return err
 		}},
 		"pool create": {api.RoleAdmin, func(who controlplane.Principal) error {

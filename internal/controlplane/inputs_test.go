@@ -48,7 +48,7 @@ func (w *world) updates(workspace string, outputs ...api.Output) api.Workflow {
 
 // put applies a command workspace and returns what is wrong with it.
 func (w *world) put(who controlplane.Principal, name string, change ...func(*api.Workspace)) error {
-	ws := api.Workspace{Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true"}}
+	ws := api.Workspace{Name: name, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true"}}}
 	for _, c := range change {
 		c(&ws)
 	}

@@ -173,7 +173,7 @@ func TestApproval_APlanShowsItsOptions(t *testing.T) {
 func TestWorkspace_FlagsAndFilesOfVariablesAreChecked(t *testing.T) {
 	w := newWorld(t, memory.New())
 	put := func(engine string, flags map[string][]string, files ...string) error {
-		ws := api.Workspace{Name: "net", Engine: engine, Source: api.Source{Directory: "/src"}, Flags: flags, VarFiles: files}
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: engine, Source: api.Source{Directory: "/src"}, Flags: flags, VarFiles: files}}
 		if engine == api.EngineCommand {
 			ws.Commands = map[string]string{"update": "true"}
 		}

@@ -266,7 +266,7 @@ func TestRoute_WhoeverDiesThePassFinishes(t *testing.T) {
 			want = append(want, w.submit("ws1", workflow.Update).ID)
 			st.left = after + 1
 			_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{
-				Name: "ws0", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}, MaxActive: n, Labels: []string{"ssd"},
+				Name: "ws0", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}, MaxActive: n, Labels: []string{"ssd"},
 			})
 			t.Logf("the change answered: %v", err)
 			st.left = -1
@@ -360,7 +360,7 @@ func TestWorkspace_LabelSetsOfAnOrganizationAreBounded(t *testing.T) {
 	}
 	w.workspace("same", wants("l7"))
 	put := func(labels ...string) error {
-		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{Name: "more", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}, Labels: labels})
+		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{Name: "more", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}, Labels: labels})
 		return err
 	}
 	wantErr(t, put("new"), workflow.ErrInUse)
@@ -395,7 +395,7 @@ func TestWorkspace_SettingsThatChoosePoolsAreChecked(t *testing.T) {
 		"project":   func(ws *api.Workspace) { ws.Project = "nowhere" },
 		"namespace": func(ws *api.Workspace) { ws.Namespace = strings.Repeat("n", 65) },
 	} {
-		ws := api.Workspace{Name: "net", Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/src"}}}
 		change(&ws)
 		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
 		if err == nil || !strings.Contains(err.Error(), field) {

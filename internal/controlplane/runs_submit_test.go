@@ -14,7 +14,7 @@ func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
 		operator := w.as(api.RoleOperator)
 		in := func(change ...func(*api.Submit)) api.Submit {
 			out := api.Submit{Workspace: "net", Operation: workflow.Update, Register: &api.Workspace{
-				Name: "net", Engine: api.EngineCommand, Source: api.Source{Directory: "/src/net"}, Commands: map[string]string{"update": "true"}, Pool: "default",
+				Name: "net", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src/net"}, Commands: map[string]string{"update": "true"}}, Pool: "default",
 			}}
 			for _, c := range change {
 				c(&out)

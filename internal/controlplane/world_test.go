@@ -107,8 +107,10 @@ func inBubble(t *testing.T, f func(w *world)) {
 func (w *world) workspace(name string, change ...func(*api.Workspace)) {
 	w.t.Helper()
 	ws := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-		Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+			Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+		},
 	}
 	for _, c := range change {
 		c(&ws)

@@ -261,8 +261,10 @@ func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
 
 	cl := person(t, u.Server)
 	put(t, cl, api.Workspace{
-		Name: "one", Engine: "command", Source: api.Source{Directory: sources},
-		Commands: map[string]string{"update": `echo "hello from $DAYFLY_OPERATION"; echo kept >"$DAYFLY_STATE_DIR/mark"`},
+		Name: "one", RunSettings: api.RunSettings{
+			Engine: "command", Source: api.Source{Directory: sources},
+			Commands: map[string]string{"update": `echo "hello from $DAYFLY_OPERATION"; echo kept >"$DAYFLY_STATE_DIR/mark"`},
+		},
 	})
 	w, err := cl.Submit(t.Context(), api.Submit{Workspace: "one", Operation: workflow.Update})
 	if err != nil {
@@ -284,7 +286,7 @@ func TestUp_RunsAWorkflowEndToEndAndLeavesNothing(t *testing.T) {
 		t.Errorf("got the log\n%s", text.String())
 	}
 	for _, dir := range []string{home, data, filepath.Join(data, embedded.StateDir)} {
-		put(t, cl, api.Workspace{Name: "data", Engine: "command", Source: api.Source{Directory: dir}, Commands: map[string]string{"update": "true"}})
+		put(t, cl, api.Workspace{Name: "data", RunSettings: api.RunSettings{Engine: "command", Source: api.Source{Directory: dir}, Commands: map[string]string{"update": "true"}}})
 		if _, err := cl.Submit(t.Context(), api.Submit{Workspace: "data", Operation: workflow.Update}); !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), "data directory") {
 			t.Errorf("%s: got %v, want it refused as a source", dir, err)
 		}
@@ -308,7 +310,7 @@ func served(t *testing.T, script string) (cl *client.Client, set config.Config) 
 		t.Fatal(err)
 	}
 	sources := dataDir(t)
-	put(t, cl, api.Workspace{Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": script}})
+	put(t, cl, api.Workspace{Name: "one", RunSettings: api.RunSettings{Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": script}}})
 	set = settings(sources)
 	set.ServiceURL, set.Token = s.URL(), redact.New(token)
 	return cl, set

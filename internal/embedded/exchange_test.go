@@ -109,7 +109,7 @@ func TestAgent_LivesOnAnIssuersTokenAndALostIssuerStopsNoJob(t *testing.T) {
 	w.write()
 	gate := filepath.Join(sources, "gate")
 	put(t, w.person, api.Workspace{
-		Name: "one", Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "until [ -e " + gate + " ]; do sleep 0.2; done"},
+		Name: "one", RunSettings: api.RunSettings{Engine: "command", Source: api.Source{Directory: sources}, Commands: map[string]string{"update": "until [ -e " + gate + " ]; do sleep 0.2; done"}},
 	})
 	set := settings(sources)
 	set.WorkingDirectory, set.ServiceURL, set.DeployTarget = dataDir(t), w.url, "process"

@@ -242,8 +242,11 @@ func TestServer_FirstPassCountsNothing(t *testing.T) {
 			admin, err := p.Authenticate(ctx, token)
 			must(err)
 			_, _, err = p.PutWorkspace(ctx, admin, api.Workspace{
-				Name: "one", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, State: &api.State{Kind: api.StateDirectory},
-				Commands: map[string]string{"preview": "true"},
+				Name: "one", RunSettings: api.RunSettings{
+					Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+					Commands: map[string]string{"preview": "true"},
+				},
+				State: &api.State{Kind: api.StateDirectory},
 			})
 			must(err)
 			_, err = p.Submit(ctx, admin, "", api.Submit{Workspace: "one", Operation: workflow.Preview})

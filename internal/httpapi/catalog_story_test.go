@@ -23,7 +23,7 @@ func TestAPI_ATeamFitsIn(t *testing.T) {
 	_, err = admin.UpdateProject(ctx, "payments", api.ProjectSettings{Pool: new("prod")})
 	must(t, err)
 	_, _, err = admin.PutWorkspace(ctx, api.Workspace{
-		Name: "ledger", Project: "payments-eu", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"},
+		Name: "ledger", Project: "payments-eu", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}},
 	})
 	must(t, err)
 	verdicts, err := admin.ExplainPools(ctx, api.ExplainPools{Workspace: "ledger", Type: workflow.Deployment, Limit: 10})

@@ -191,8 +191,10 @@ func newTeam(t *testing.T) *team {
 // network is the workspace that the document's examples name.
 func network(project string) api.Workspace {
 	return api.Workspace{
-		Name: "network", Project: project, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-		Commands: map[string]string{"preview": "true", "update": "true"},
+		Name: "network", Project: project, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+			Commands: map[string]string{"preview": "true", "update": "true"},
+		},
 	}
 }
 

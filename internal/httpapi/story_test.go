@@ -59,8 +59,11 @@ func story(t *testing.T, w *world, url string, hc *http.Client) {
 	equal(t, "pool of the token", who.Pool, "prod")
 
 	in := api.Workspace{
-		Name: "net", Engine: api.EngineCommand, Pool: "prod",
-		Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"},
+		Name: "net", RunSettings: api.RunSettings{
+			Engine: api.EngineCommand,
+			Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"},
+		},
+		Pool: "prod",
 	}
 	stored, outcome, err := person.PutWorkspace(ctx, in)
 	must(t, err)
@@ -246,7 +249,7 @@ func TestAPI_ServesManyAtOnce(t *testing.T) {
 	for i := range 20 {
 		group.Go(func() {
 			name := fmt.Sprintf("net%d", i)
-			in := api.Workspace{Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}
+			in := api.Workspace{Name: name, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}}
 			stored, _, err := c.PutWorkspace(t.Context(), in)
 			if err != nil || stored.Name != name {
 				t.Errorf("put %s: got %q, %v", name, stored.Name, err)

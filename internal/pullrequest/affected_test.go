@@ -16,7 +16,7 @@ import (
 
 // inRepository is a workspace of the repository that these tests change.
 func inRepository(name, below string, filters ...string) api.Workspace {
-	w := api.Workspace{Name: name, Source: api.Source{Git: &api.GitSource{URL: "git@Git.example.com:Team/Infra.git", Path: below}}}
+	w := api.Workspace{Name: name, RunSettings: api.RunSettings{Source: api.Source{Git: &api.GitSource{URL: "git@Git.example.com:Team/Infra.git", Path: below}}}}
 	if len(filters) > 0 {
 		w.PullRequests = &api.PullRequests{Paths: filters}
 	}
@@ -33,7 +33,7 @@ func TestAffected_SaysWhichFileConcernsAWorkspaceAndWhy(t *testing.T) {
 		inRepository("network", "live/network", "modules/vpc/**", "!**/*.md"),
 		inRepository("dns", "./live/dns/", "*.json", "modules/*/dns?.tf"),
 		disabled, elsewhere,
-		{Name: "directory", Source: api.Source{Directory: "/srv/infra"}},
+		{Name: "directory", RunSettings: api.RunSettings{Source: api.Source{Directory: "/srv/infra"}}},
 	}
 	for _, c := range []struct {
 		changed string
@@ -128,7 +128,7 @@ func FuzzAffected_MatchesAsASecondReading(f *testing.F) {
 
 // A workspace that follows tags follows no branch, and cannot say which pull requests preview it.
 func TestOf_AVersionIsOfNoBranch(t *testing.T) {
-	w := api.Workspace{Name: "w", Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/team/infra.git", Version: "~> 1.0"}}}
+	w := api.Workspace{Name: "w", RunSettings: api.RunSettings{Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/team/infra.git", Version: "~> 1.0"}}}}
 	for _, base := range []string{"", "main"} {
 		if got := pullrequest.Of([]api.Workspace{w}, "git.example.com", "team/infra", base); len(got) != 0 {
 			t.Errorf("of base %q: got %v", base, got)
@@ -148,7 +148,7 @@ func TestOf_AVersionIsOfNoBranch(t *testing.T) {
 
 func TestOf_KeepsToTheBranch(t *testing.T) {
 	of := func(ref string) api.Workspace {
-		return api.Workspace{Name: "w", Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/team/infra.git", Ref: ref}}}
+		return api.Workspace{Name: "w", RunSettings: api.RunSettings{Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/team/infra.git", Ref: ref}}}}
 	}
 	for ref, want := range map[string]bool{"": true, "main": true, "refs/heads/main": true, "staging": false, "v1.2.0": false} {
 		if got := len(pullrequest.Of([]api.Workspace{of(ref)}, "git.example.com", "team/infra", "main")) == 1; got != want {

@@ -231,7 +231,7 @@ func TestLeftFiles_RefuseWhatChangesAndWhatIsNotOurs(t *testing.T) {
 
 func TestPlanned_IsTheSourceOfThePlan(t *testing.T) {
 	git := &api.GitSource{URL: "https://git.example.com/a.git", Version: "~> 1.0"}
-	spec := api.Spec{Source: api.Source{Git: git}, Plan: &api.PlanRef{PlanMade: api.PlanMade{Source: "c0ffee"}}}
+	spec := api.Spec{RunSettings: api.RunSettings{Source: api.Source{Git: git}}, Plan: &api.PlanRef{PlanMade: api.PlanMade{Source: "c0ffee"}}}
 	if got := planned(spec); got.Git.Ref != "c0ffee" || got.Git.Version != "" || git.Ref != "" {
 		t.Errorf("got %+v of %+v", got.Git, git)
 	}

@@ -53,8 +53,10 @@ func job(t *testing.T, script string) (api.Spec, runner.Config) {
 	}
 	spec := api.Spec{
 		Workflow: "wf-1", Attempt: 2, Organization: "default", WorkspaceID: "ws-1", Workspace: "network",
-		Type: workflow.Deployment, Operation: workflow.Update, Engine: api.EngineCommand,
-		Commands: map[string]string{"update": script}, Source: api.Source{Directory: code},
+		Type: workflow.Deployment, Operation: workflow.Update, RunSettings: api.RunSettings{
+			Engine:   api.EngineCommand,
+			Commands: map[string]string{"update": script}, Source: api.Source{Directory: code},
+		},
 		State: api.State{Kind: api.StateSource}, MaxRuntimeSeconds: 3600,
 	}
 	return spec, runner.Config{WorkDir: filepath.Join(dir, "work"), SourceRoots: []string{dir}}

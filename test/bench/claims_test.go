@@ -221,8 +221,12 @@ func submitAll(b testing.TB, plane *controlplane.Plane, s shape, n int) (token, 
 	const workspaces = 100
 	put := func(name, pool string) {
 		_, _, err := plane.PutWorkspace(b.Context(), admin, api.Workspace{
-			Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Pool: pool,
-			Commands: map[string]string{"preview": "true", "update": "true"}, MaxActive: 1000,
+			Name: name, RunSettings: api.RunSettings{
+				Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+				Commands: map[string]string{"preview": "true", "update": "true"},
+			},
+			Pool:      pool,
+			MaxActive: 1000,
 		})
 		check(b, err)
 	}
@@ -303,8 +307,10 @@ func submitToMany(b testing.TB, plane *controlplane.Plane, admin controlplane.Pr
 	}
 	for i := range n {
 		ws := api.Workspace{
-			Name: fmt.Sprintf("ws-%d", i), Project: fmt.Sprintf("pool-%d", i%pools), Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-			Commands: map[string]string{"preview": "true"},
+			Name: fmt.Sprintf("ws-%d", i), Project: fmt.Sprintf("pool-%d", i%pools), RunSettings: api.RunSettings{
+				Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+				Commands: map[string]string{"preview": "true"},
+			},
 		}
 		if i/pools%2 == 1 {
 			ws.Labels = label(i)

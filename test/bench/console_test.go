@@ -190,8 +190,10 @@ func seedRuns(b *testing.B, to store.Store, n int) (pool, admin string) {
 	check(b, err)
 	for i := range 100 {
 		_, _, err := plane.PutWorkspace(ctx, who, api.Workspace{
-			Name: fmt.Sprintf("ws-%02d", i), Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
-			Commands: map[string]string{"preview": "true"},
+			Name: fmt.Sprintf("ws-%02d", i), RunSettings: api.RunSettings{
+				Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+				Commands: map[string]string{"preview": "true"},
+			},
 		})
 		check(b, err)
 	}

@@ -289,8 +289,11 @@ func (m *metered) prepare(b *testing.B, jobs int) {
 	b.Helper()
 	for i := range jobs {
 		w := api.Workspace{
-			Name: fmt.Sprintf("cost-%d", i), Engine: api.EngineCommand, Pool: "main", Commands: map[string]string{"update": fiveMinutes},
-			Source: api.Source{Git: &api.GitSource{URL: m.git.URL, Path: "plain", TokenRef: m.auth}},
+			Name: fmt.Sprintf("cost-%d", i), RunSettings: api.RunSettings{
+				Engine: api.EngineCommand, Commands: map[string]string{"update": fiveMinutes},
+				Source: api.Source{Git: &api.GitSource{URL: m.git.URL, Path: "plain", TokenRef: m.auth}},
+			},
+			Pool: "main",
 		}
 		made, _, err := m.c.Client.PutWorkspace(b.Context(), w)
 		check(b, err)

@@ -217,7 +217,7 @@ func (w *aTable) submit(from, to int) {
 	for i := from; i < to; i++ {
 		name := fmt.Sprintf("ws-%d", i)
 		_, _, err := w.plane.PutWorkspace(w.Context(), w.admin, api.Workspace{
-			Name: name, Pool: w.pools[i%len(w.pools)].Pool, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"},
+			Name: name, Pool: w.pools[i%len(w.pools)].Pool, RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"update": "true"}},
 		})
 		w.must(err)
 		_, err = w.plane.Submit(w.Context(), w.admin, "", api.Submit{Workspace: name, Operation: workflow.Update})

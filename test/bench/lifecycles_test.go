@@ -82,8 +82,10 @@ func open(b *testing.B, concurrency int, changes ...func(*embedded.AgentConfig))
 func (w *world) put(b *testing.B, name, script string) {
 	b.Helper()
 	_, _, err := w.cl.PutWorkspace(b.Context(), api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: filepath.Join(w.source, "empty")},
-		Commands: map[string]string{"preview": script, "update": script},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: filepath.Join(w.source, "empty")},
+			Commands: map[string]string{"preview": script, "update": script},
+		},
 	})
 	check(b, err)
 }

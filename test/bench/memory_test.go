@@ -96,8 +96,10 @@ func (u *upProcess) submit(b *testing.B, source string, jobs int) {
 		name := fmt.Sprintf("sleep-%02d", i/10)
 		if i%10 == 0 {
 			_, _, err := u.cl.PutWorkspace(b.Context(), api.Workspace{
-				Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: source},
-				Commands: map[string]string{"preview": "exec sleep 300"},
+				Name: name, RunSettings: api.RunSettings{
+					Engine: api.EngineCommand, Source: api.Source{Directory: source},
+					Commands: map[string]string{"preview": "exec sleep 300"},
+				},
 			})
 			check(b, err)
 		}

@@ -107,8 +107,10 @@ func engineAlone(b *testing.B, engine, dir string, resources, n int, commands ..
 func engineThrough(b *testing.B, w *world, engine, dir string, n int) time.Duration {
 	b.Helper()
 	_, _, err := w.cl.PutWorkspace(b.Context(), api.Workspace{
-		Name: "code", Engine: engine, Source: api.Source{Directory: dir}, Variables: map[string]any{"n": n},
-		Environment: map[string]string{"CHECKPOINT_DISABLE": "1"},
+		Name: "code", RunSettings: api.RunSettings{
+			Engine: engine, Source: api.Source{Directory: dir}, Variables: map[string]any{"n": n},
+			Environment: map[string]string{"CHECKPOINT_DISABLE": "1"},
+		},
 	})
 	check(b, err)
 	began := time.Now()

@@ -28,8 +28,10 @@ func BenchmarkPlan(b *testing.B) {
 	dir, direct := filepath.Join(s.source, "code"), b.TempDir()
 	check(b, writeCode(dir, resources))
 	_, _, err = s.cl.PutWorkspace(b.Context(), api.Workspace{
-		Name: "code", Engine: name, Source: api.Source{Directory: dir}, Variables: map[string]any{"n": 1},
-		Environment: map[string]string{"CHECKPOINT_DISABLE": "1"},
+		Name: "code", RunSettings: api.RunSettings{
+			Engine: name, Source: api.Source{Directory: dir}, Variables: map[string]any{"n": 1},
+			Environment: map[string]string{"CHECKPOINT_DISABLE": "1"},
+		},
 	})
 	check(b, err)
 	var alone, first, recorded, seen, whole figures.Sample

@@ -43,8 +43,10 @@ func BenchmarkProviderCache(b *testing.B) {
 		))
 		for i := range many {
 			_, _, err := w.cl.PutWorkspace(b.Context(), api.Workspace{
-				Name: fmt.Sprintf("ws-%02d", i), Engine: engine, Source: api.Source{Directory: module},
-				Environment: map[string]string{"SSL_CERT_FILE": registry.CA},
+				Name: fmt.Sprintf("ws-%02d", i), RunSettings: api.RunSettings{
+					Engine: engine, Source: api.Source{Directory: module},
+					Environment: map[string]string{"SSL_CERT_FILE": registry.CA},
+				},
 			})
 			check(b, err)
 		}

@@ -66,7 +66,7 @@ func openYears(b *testing.B, st store.Store, expires bool) *years {
 	y.pool, err = y.plane.Authenticate(b.Context(), token)
 	check(b, err)
 	_, _, err = y.plane.PutWorkspace(b.Context(), y.admin, api.Workspace{
-		Name: "ws", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}, MaxActive: 1000,
+		Name: "ws", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}}, MaxActive: 1000,
 	})
 	check(b, err)
 	return y

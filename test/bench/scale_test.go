@@ -43,7 +43,7 @@ func BenchmarkScale(b *testing.B) {
 	token, err := plane.EnsurePoolToken(b.Context(), "default", "default", "bench")
 	check(b, err)
 	_, _, err = plane.PutWorkspace(b.Context(), admin, api.Workspace{
-		Name: "net", Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"},
+		Name: "net", RunSettings: api.RunSettings{Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Commands: map[string]string{"preview": "true"}},
 	})
 	check(b, err)
 	clear(st.units)

@@ -213,8 +213,11 @@ func (d *deployment) run(ctx context.Context, n int) error {
 		d.next++
 		name := fmt.Sprintf("ws-%d", d.next)
 		if _, _, err := d.plane.PutWorkspace(ctx, admin, api.Workspace{
-			Name: name, Engine: api.EngineCommand, Pool: "main", Source: api.Source{Git: &api.GitSource{URL: "https://127.0.0.1:1/none.git"}},
-			Commands: map[string]string{"preview": "true"},
+			Name: name, RunSettings: api.RunSettings{
+				Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://127.0.0.1:1/none.git"}},
+				Commands: map[string]string{"preview": "true"},
+			},
+			Pool: "main",
 		}); err != nil {
 			return err
 		}

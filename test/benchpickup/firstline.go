@@ -62,8 +62,11 @@ func firstLine(ctx context.Context, b *bench) error {
 		return err
 	}
 	ws := api.Workspace{
-		Name: "line", Engine: api.EngineCommand, Pool: pool, Source: api.Source{Git: &api.GitSource{URL: git.URL, Path: "plain", TokenRef: token}},
-		Commands: map[string]string{"preview": "echo hello"},
+		Name: "line", RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: git.URL, Path: "plain", TokenRef: token}},
+			Commands: map[string]string{"preview": "echo hello"},
+		},
+		Pool: pool,
 	}
 	made, _, err := w.plane.PutWorkspace(ctx, admin, ws)
 	if err != nil {

@@ -123,8 +123,11 @@ func (w *world) workspaces(ctx context.Context, n int) ([]string, error) {
 		names[i] = fmt.Sprintf("ws-%05d", w.next)
 		g.Go(func() error {
 			_, _, err := w.plane.PutWorkspace(ctx, admin, api.Workspace{
-				Name: names[i], Engine: api.EngineCommand, Pool: pool, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git"}},
-				Commands: map[string]string{"preview": "true"},
+				Name: names[i], RunSettings: api.RunSettings{
+					Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git"}},
+					Commands: map[string]string{"preview": "true"},
+				},
+				Pool: pool,
 			})
 			return err
 		})

@@ -36,7 +36,7 @@ func (s *server) plays(name string, change ...func(*api.Workspace)) {
 		s.played = s.as(pool.Token)
 	}
 	ws := api.Workspace{
-		Name: name, Engine: api.EngineTerraform, Pool: playedPool, Source: api.Source{Directory: "/srv/infra/" + name},
+		Name: name, RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: "/srv/infra/" + name}}, Pool: playedPool,
 	}
 	for _, c := range change {
 		c(&ws)

@@ -185,8 +185,10 @@ func (s *server) commands(name, script string, change ...func(*api.Workspace)) {
 	dir := filepath.Join(s.dir, "source", name)
 	s.must(os.MkdirAll(dir, 0o755))
 	ws := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: dir},
-		Commands: map[string]string{"preview": script, "update": script},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: dir},
+			Commands: map[string]string{"preview": script, "update": script},
+		},
 	}
 	for _, c := range change {
 		c(&ws)

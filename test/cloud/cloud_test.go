@@ -83,8 +83,11 @@ func TestCloud_TakesAWorkflowToItsTaskAndBack(t *testing.T) {
 func takeToItsTaskAndBack(t *testing.T, c *cloud.Cloud) {
 	t.Helper()
 	if _, _, err := c.Client.PutWorkspace(t.Context(), api.Workspace{
-		Name: "hello", Engine: api.EngineCommand, Pool: "main", Source: api.Source{Git: &api.GitSource{URL: "https://127.0.0.1:1/hello.git"}},
-		Commands: map[string]string{"preview": "echo hello"},
+		Name: "hello", RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://127.0.0.1:1/hello.git"}},
+			Commands: map[string]string{"preview": "echo hello"},
+		},
+		Pool: "main",
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -138,14 +138,17 @@ func same(t *testing.T, what string, want, got []string) {
 func fields(t reflect.Type, parent string) []string {
 	said := []string{"id", "version", "applied", "state.key", "state.default"} // by the control plane alone
 	var names []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Anonymous {
+			continue // its fields follow
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		name = parent + name
 		if slices.Contains(said, name) {
 			continue
 		}
 		names = append(names, name)
-		inner, dot := t.Field(i).Type, "."
+		inner, dot := f.Type, "."
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
 			if inner.Kind() == reflect.Slice {
 				dot = "[]."

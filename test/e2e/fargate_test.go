@@ -231,9 +231,12 @@ func TestFargate_PrivateRepositoryAndARole(t *testing.T) {
 	}
 	f.sts.Trusts(appRole, sts.Trust{Principals: []string{"arn:aws:iam::123456789012:role/dayfly-task"}, AllowTags: true, Tags: map[string]string{"organization": "default", "workspace": "app"}})
 	f.put(api.Workspace{
-		Name: "app", Engine: api.EngineCommand, State: &api.State{Kind: api.StateSource}, Role: appRole,
-		Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", Ref: "v1.0.0", Path: "envs/prod", TokenRef: *made.ARN + "#token"}},
-		Commands: map[string]string{"update": "cat which.txt; env | cut -d= -f1 | grep AWS_CONTAINER"},
+		Name: "app", RunSettings: api.RunSettings{
+			Engine:   api.EngineCommand,
+			Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", Ref: "v1.0.0", Path: "envs/prod", TokenRef: *made.ARN + "#token"}},
+			Commands: map[string]string{"update": "cat which.txt; env | cut -d= -f1 | grep AWS_CONTAINER"},
+		},
+		State: &api.State{Kind: api.StateSource}, Role: appRole,
 	})
 	f.agent()
 	id := f.submit("app", workflow.Update)
@@ -256,11 +259,14 @@ func TestFargate_WhatLiesOnAMachineIsRefused(t *testing.T) {
 	f := newFargate(t, nil)
 	command := map[string]string{"preview": "true"}
 	elsewhere := api.Source{Git: &api.GitSource{URL: "https://git.example.com/app.git"}}
-	f.put(api.Workspace{Name: "source", Engine: api.EngineCommand, Commands: command, Source: api.Source{Directory: t.TempDir()}, State: &api.State{Kind: api.StateSource}})
-	f.put(api.Workspace{Name: "state", Engine: api.EngineCommand, Commands: command, Source: elsewhere, State: &api.State{Kind: api.StateDirectory}})
+	f.put(api.Workspace{Name: "source", RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: command, Source: api.Source{Directory: t.TempDir()}}, State: &api.State{Kind: api.StateSource}})
+	f.put(api.Workspace{Name: "state", RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: command, Source: elsewhere}, State: &api.State{Kind: api.StateDirectory}})
 	f.put(api.Workspace{
-		Name: "secret", Engine: api.EngineCommand, Commands: command, Source: elsewhere, State: &api.State{Kind: api.StateSource},
-		Secrets: []api.Secret{{Env: "TOKEN", Ref: "file:token"}},
+		Name: "secret", RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Commands: command, Source: elsewhere,
+			Secrets: []api.Secret{{Env: "TOKEN", Ref: "file:token"}},
+		},
+		State: &api.State{Kind: api.StateSource},
 	})
 	f.agent()
 	for workspace, says := range map[string]string{"source": "directory source", "state": "state kind s3", "secret": "Secrets Manager"} {
@@ -294,9 +300,12 @@ func TestFargate_TasksOutliveTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.put(api.Workspace{
-		Name: "app", Engine: api.EngineCommand, State: &api.State{Kind: api.StateSource},
-		Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", TokenRef: *made.ARN}},
-		Commands: map[string]string{"update": "echo waiting; read x <'" + gate + "'; echo went on"},
+		Name: "app", RunSettings: api.RunSettings{
+			Engine:   api.EngineCommand,
+			Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", TokenRef: *made.ARN}},
+			Commands: map[string]string{"update": "echo waiting; read x <'" + gate + "'; echo went on"},
+		},
+		State: &api.State{Kind: api.StateSource},
 	})
 	stop := f.agent()
 	id := f.submit("app", workflow.Update)

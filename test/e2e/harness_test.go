@@ -307,8 +307,10 @@ func grows(t *testing.T, what string, want int, count func() int) {
 func (w *world) put(name string, commands map[string]string, changes ...func(*api.Workspace)) {
 	w.t.Helper()
 	in := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: w.source}, Commands: commands,
-		Environment: map[string]string{"EFFECTS": w.effects, "SHARED": w.shared},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: w.source}, Commands: commands,
+			Environment: map[string]string{"EFFECTS": w.effects, "SHARED": w.shared},
+		},
 	}
 	for _, change := range changes {
 		change(&in)

@@ -41,8 +41,10 @@ func TestProviders_AreSharedByTheJobsOfAnAgent(t *testing.T) {
 			}
 			for i := range many {
 				if _, _, err := w.cl.PutWorkspace(t.Context(), api.Workspace{
-					Name: fmt.Sprintf("ws-%02d", i), Engine: name, Source: api.Source{Directory: module},
-					Environment: map[string]string{"SSL_CERT_FILE": registry.CA},
+					Name: fmt.Sprintf("ws-%02d", i), RunSettings: api.RunSettings{
+						Engine: name, Source: api.Source{Directory: module},
+						Environment: map[string]string{"SSL_CERT_FILE": registry.CA},
+					},
 				}); err != nil {
 					t.Fatal(err)
 				}

@@ -652,8 +652,10 @@ func TestSecrets_SensitiveValuesOfTerraformStayInside(t *testing.T) {
 	run := func(name, fail string) api.Workflow {
 		t.Helper()
 		in := api.Workspace{
-			Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: w.source}, Variables: map[string]any{"fail": fail},
-			Secrets: []api.Secret{{Env: "TF_VAR_token", Ref: "file:token"}},
+			Name: name, RunSettings: api.RunSettings{
+				Engine: api.EngineTerraform, Source: api.Source{Directory: w.source}, Variables: map[string]any{"fail": fail},
+				Secrets: []api.Secret{{Env: "TF_VAR_token", Ref: "file:token"}},
+			},
 		}
 		if _, _, err := w.cl.PutWorkspace(t.Context(), in); err != nil {
 			t.Fatal(err)

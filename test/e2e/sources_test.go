@@ -274,7 +274,7 @@ func (w *world) workspaceID(name string) string {
 func (w *world) terraform(name, code string, changes ...func(*api.Workspace)) {
 	w.t.Helper()
 	w.write(filepath.Join(name, "main.tf"), code)
-	in := api.Workspace{Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(w.source, name)}}
+	in := api.Workspace{Name: name, RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(w.source, name)}}}
 	for _, change := range changes {
 		change(&in)
 	}

@@ -310,8 +310,10 @@ func (w *world) source() {
 		}
 	}
 	for what, dir := range dirs {
-		in := api.Workspace{Name: "as-source", Engine: api.EngineCommand, Source: api.Source{Directory: dir},
-			Commands: map[string]string{"update": filepath.Join(w.site.source, "attack") + " say"}}
+		in := api.Workspace{Name: "as-source", RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: dir},
+			Commands: map[string]string{"update": filepath.Join(w.site.source, "attack") + " say"},
+		}}
 		_, _, err := w.operator.PutWorkspace(w.t.Context(), in)
 		made(err)
 		wf, err := w.operator.Submit(w.t.Context(), api.Submit{Workspace: in.Name, Operation: workflow.Update})
@@ -336,8 +338,8 @@ func (w *world) references() {
 	if _, err := w.cl.CreatePool(w.t.Context(), api.PoolSettings{Name: &pool}); err != nil {
 		w.t.Fatal(err)
 	}
-	https := admin(api.Workspace{Name: "refs-https", Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git", TokenRef: "file:victim", Username: "deploy"}}})
-	ssh := admin(api.Workspace{Name: "refs-ssh", Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "ssh://git@git.example.com/a.git", SSHKeyRef: "file:victim", KnownHosts: "git.example.com ssh-ed25519 AAAA"}}})
+	https := admin(api.Workspace{Name: "refs-https", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git", TokenRef: "file:victim", Username: "deploy"}}}})
+	ssh := admin(api.Workspace{Name: "refs-ssh", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "ssh://git@git.example.com/a.git", SSHKeyRef: "file:victim", KnownHosts: "git.example.com ssh-ed25519 AAAA"}}}})
 	for _, one := range []struct {
 		what   string
 		of     api.Workspace
@@ -384,7 +386,7 @@ func (w *world) names() {
 	ctx, id := w.t.Context(), w.withState("named")
 	eve := w.member("names")
 	in := api.Workspace{
-		Name: id, Project: "names", Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", "named")},
+		Name: id, Project: "names", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", "named")}},
 		State: &api.State{Kind: api.StateDirectory},
 	}
 	_, _, err := eve.PutWorkspace(ctx, in)
@@ -404,7 +406,7 @@ func (w *world) names() {
 func (w *world) assigned() {
 	ctx, name, pool := w.t.Context(), "assigned", "trusted"
 	in := func(project string) api.Workspace {
-		return api.Workspace{Name: name, Project: project, Engine: api.EngineCommand, Commands: map[string]string{"preview": "true"}, Source: api.Source{Directory: w.precious.dir}}
+		return api.Workspace{Name: name, Project: project, RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: map[string]string{"preview": "true"}, Source: api.Source{Directory: w.precious.dir}}}
 	}
 	_, _, err := w.cl.PutWorkspace(ctx, in(""))
 	w.must(err)
@@ -438,8 +440,8 @@ func (w *world) deleted() {
 	w.must(w.cl.DeleteWorkspace(ctx, name))
 	eve := w.member("deleters")
 	_, _, err := eve.PutWorkspace(ctx, api.Workspace{
-		Name: name, Project: "deleters", Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", name)},
-		State: &api.State{Kind: api.StateDirectory}, Secrets: []api.Secret{},
+		Name: name, Project: "deleters", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", name)}, Secrets: []api.Secret{}},
+		State: &api.State{Kind: api.StateDirectory},
 	})
 	w.must(err)
 	run := func(in api.Submit) (api.Workflow, string) {

@@ -141,9 +141,12 @@ func (f *forge) workspace(mode string, change ...func(*api.Workspace)) {
 	f.w.t.Helper()
 	f.w.secret("mode", "mode:"+mode)
 	in := api.Workspace{
-		Name: f.name, Engine: api.EngineTerraform, State: &api.State{Kind: api.StateDirectory},
-		Source:  api.Source{Git: &api.GitSource{URL: f.address + "/" + repository + ".git", Ref: "main", TokenRef: "file:git-token"}},
-		Secrets: []api.Secret{{Env: "MODE", Ref: "file:mode", Preview: true}},
+		Name: f.name, RunSettings: api.RunSettings{
+			Engine:  api.EngineTerraform,
+			Source:  api.Source{Git: &api.GitSource{URL: f.address + "/" + repository + ".git", Ref: "main", TokenRef: "file:git-token"}},
+			Secrets: []api.Secret{{Env: "MODE", Ref: "file:mode", Preview: true}},
+		},
+		State: &api.State{Kind: api.StateDirectory},
 	}
 	for _, c := range change {
 		c(&in)

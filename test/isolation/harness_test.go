@@ -240,8 +240,10 @@ func (s *site) leftNothing() {
 func (s *site) put(name, command string, change ...func(*api.Workspace)) {
 	s.t.Helper()
 	in := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: s.source},
-		Commands: map[string]string{"update": "./attack " + command, "preview": "./attack " + command},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: s.source},
+			Commands: map[string]string{"update": "./attack " + command, "preview": "./attack " + command},
+		},
 	}
 	for _, c := range change {
 		c(&in)

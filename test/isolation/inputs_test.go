@@ -16,8 +16,10 @@ func (w *world) files() {
 	w.must(os.MkdirAll(filepath.Join(source, "module", "down"), 0o755))
 	in := func(path string) api.Workspace {
 		return api.Workspace{
-			Name: "files", Engine: api.EngineCommand, Source: api.Source{Directory: source, Path: "module"}, Commands: map[string]string{"update": "/bin/sh say"},
-			Files: []api.File{{Path: path, Content: "written"}},
+			Name: "files", RunSettings: api.RunSettings{
+				Engine: api.EngineCommand, Source: api.Source{Directory: source, Path: "module"}, Commands: map[string]string{"update": "/bin/sh say"},
+				Files: []api.File{{Path: path, Content: "written"}},
+			},
 		}
 	}
 	precious := filepath.Join(w.precious.dir, "written")
@@ -72,12 +74,15 @@ func (w *world) steps() {
 	source := filepath.Join(filepath.Dir(w.data), "stepwise")
 	w.must(errors.Join(os.Mkdir(source, 0o755), os.WriteFile(filepath.Join(source, "address"), []byte("thing.planned"), 0o644)))
 	_, _, err := w.cl.PutWorkspace(w.t.Context(), api.Workspace{
-		Name: "steps", Engine: api.EngineTerraform, Source: api.Source{Directory: source}, State: &api.State{Kind: api.StateDirectory},
-		Modules: []api.ModuleCredential{{Host: "modules.example.com", TokenRef: "file:of-init"}},
-		Secrets: []api.Secret{
-			{Env: "MODE", Ref: "file:mode"}, {File: "every", Ref: "file:of-every"},
-			{Env: "LATER", Ref: "file:of-apply", Steps: []string{"apply"}}, {File: "later", Ref: "file:of-apply", Steps: []string{"apply"}},
+		Name: "steps", RunSettings: api.RunSettings{
+			Engine: api.EngineTerraform, Source: api.Source{Directory: source},
+			Modules: []api.ModuleCredential{{Host: "modules.example.com", TokenRef: "file:of-init"}},
+			Secrets: []api.Secret{
+				{Env: "MODE", Ref: "file:mode"}, {File: "every", Ref: "file:of-every"},
+				{Env: "LATER", Ref: "file:of-apply", Steps: []string{"apply"}}, {File: "later", Ref: "file:of-apply", Steps: []string{"apply"}},
+			},
 		},
+		State: &api.State{Kind: api.StateDirectory},
 	})
 	w.must(err)
 	id := w.submit("steps", workflow.Update)

@@ -233,9 +233,12 @@ func (w *world) trusting() *trusting {
 	w.must(err)
 	for name, repository := range map[string]string{"net": "acme/infra", "other": "acme/other"} {
 		w.must(third(p.admin.PutWorkspace(w.t.Context(), api.Workspace{
-			Name: name, Engine: api.EngineTerraform, Role: fullRole, PreviewRole: previewRole,
-			Source:  api.Source{Git: &api.GitSource{URL: "https://github.com/" + repository, Ref: "main", TokenRef: "file:git"}},
-			Secrets: []api.Secret{{Env: "HIDDEN", Ref: "file:a"}, {Env: "SHOWN", Ref: "file:b", Preview: true}},
+			Name: name, RunSettings: api.RunSettings{
+				Engine:  api.EngineTerraform,
+				Source:  api.Source{Git: &api.GitSource{URL: "https://github.com/" + repository, Ref: "main", TokenRef: "file:git"}},
+				Secrets: []api.Secret{{Env: "HIDDEN", Ref: "file:a"}, {Env: "SHOWN", Ref: "file:b", Preview: true}},
+			},
+			Role: fullRole, PreviewRole: previewRole,
 		})))
 	}
 	return p

@@ -105,8 +105,12 @@ func (w *world) held(name, address, mode string) (id string) {
 		os.WriteFile(filepath.Join(w.data, embedded.SecretsDir, "mode"), []byte("mode:"+mode), 0o600),
 	))
 	_, _, err := w.cl.PutWorkspace(w.t.Context(), api.Workspace{
-		Name: name, Engine: api.EngineTerraform, Source: api.Source{Directory: source}, State: &api.State{Kind: api.StateDirectory},
-		Secrets: []api.Secret{{Env: "MODE", Ref: "file:mode"}}, Approval: &api.Approval{Required: true},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineTerraform, Source: api.Source{Directory: source},
+			Secrets: []api.Secret{{Env: "MODE", Ref: "file:mode"}},
+		},
+		State:    &api.State{Kind: api.StateDirectory},
+		Approval: &api.Approval{Required: true},
 	})
 	w.must(err)
 	return w.submit(name, workflow.Update)

@@ -140,9 +140,12 @@ func (s *Stack) Variables(pairs ...string) map[string]string {
 func (s *Stack) Submit(ctx context.Context, workspace string, n int) []string {
 	s.t.Helper()
 	_, _, err := s.Plane.PutWorkspace(ctx, s.Admin, api.Workspace{
-		Name: workspace, Engine: api.EngineCommand, MaxActive: 1000,
-		Source:   api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git"}},
-		Commands: map[string]string{"preview": "true", "update": "true"},
+		Name: workspace, RunSettings: api.RunSettings{
+			Engine:   api.EngineCommand,
+			Source:   api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git"}},
+			Commands: map[string]string{"preview": "true", "update": "true"},
+		},
+		MaxActive: 1000,
 	})
 	s.must(err)
 	var ids []string

@@ -39,9 +39,12 @@ func (w *world) addStack(r *rand.Rand, pool, name string) *stack {
 // addWorkspace registers a workspace, and remembers how, for when somebody deletes it.
 func (w *world) addWorkspace(name, pool string, maxRuntime time.Duration, maxActive int) {
 	ws := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/src"}, Pool: pool,
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: "/src"},
+			Commands: map[string]string{"preview": "p", "update": "u", "refresh": "r", "destroy": "d", "insights_scan": "s"},
+		},
+		Pool:       pool,
 		MaxRuntime: maxRuntime.Round(time.Second).String(), MaxActive: maxActive,
-		Commands: map[string]string{"preview": "p", "update": "u", "refresh": "r", "destroy": "d", "insights_scan": "s"},
 	}
 	_, _, err := w.cp.server().rules.PutWorkspace(w.ctx, w.people.admin, ws)
 	must(0, err)

@@ -138,8 +138,10 @@ func (r *recorder) live(d time.Duration) {
 
 func (r *recorder) workspace(name string, change ...func(*api.Workspace)) {
 	ws := api.Workspace{
-		Name: name, Engine: api.EngineCommand, Source: api.Source{Directory: "/srv/" + name},
-		Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: api.EngineCommand, Source: api.Source{Directory: "/srv/" + name},
+			Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
+		},
 	}
 	for _, c := range change {
 		c(&ws)

@@ -13,10 +13,12 @@ import (
 func TestSettings_EachFieldCountsExceptThoseThatChangeNoPlan(t *testing.T) {
 	free := []string{"ID", "Version", "Description", "DefaultPriority", "MaxActive", "Approval", "PullRequests", "After"}
 	none := record.Workspace{ID: "ws_a"}.Settings()
-	for i := range reflect.TypeFor[api.Workspace]().NumField() {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[api.Workspace]()) {
+		if field.Anonymous {
+			continue // its fields follow
+		}
 		var w api.Workspace
-		f := reflect.ValueOf(&w).Elem().Field(i)
-		name := reflect.TypeFor[api.Workspace]().Field(i).Name
+		f, name := reflect.ValueOf(&w).Elem().FieldByIndex(field.Index), field.Name
 		switch f.Kind() { //nolint:exhaustive // those that a workspace has
 		case reflect.String:
 			f.SetString("x")
@@ -41,7 +43,7 @@ func TestSettings_EachFieldCountsExceptThoseThatChangeNoPlan(t *testing.T) {
 }
 
 func TestSettings_AreTheSameOnceStored(t *testing.T) {
-	ws := record.Workspace{W: api.Workspace{Name: "net", Variables: map[string]any{"b": 1, "a": []any{1.5, "x", nil}, "c": map[string]any{}}, Environment: map[string]string{}}}
+	ws := record.Workspace{W: api.Workspace{Name: "net", RunSettings: api.RunSettings{Variables: map[string]any{"b": 1, "a": []any{1.5, "x", nil}, "c": map[string]any{}}, Environment: map[string]string{}}}}
 	stored, err := record.Decode[record.Workspace](record.Encode(store.Key{}, ws))
 	if err != nil || stored.Settings() != ws.Settings() {
 		t.Errorf("the digest is %s, once stored %s: %v", ws.Settings(), stored.Settings(), err)

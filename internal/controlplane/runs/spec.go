@@ -18,14 +18,13 @@ import (
 // the credential of the git source stays: the runner reads the source with it, masks it, and gives it neither to the
 // engine's environment nor to its files.
 func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
+	settings := ws.W.RunSettings
+	settings.Source, settings.Secrets, settings.Modules = sourceOf(w.Trigger, in.Options, settings.Source), secretsOf(w, ws.W), modulesOf(w, ws.W)
 	return api.Spec{
 		Workflow: w.ID, Organization: w.Org, WorkspaceID: ws.ID, Workspace: ws.W.Name,
-		Type: w.Type, Operation: w.Op, Engine: ws.W.Engine, EngineVersion: ws.W.EngineVersion,
-		Commands: ws.W.Commands, Source: sourceOf(w.Trigger, in.Options, ws.W.Source), State: *ws.W.State,
+		Type: w.Type, Operation: w.Op, RunSettings: settings, State: *ws.W.State,
 		TakeOver: in.TakeOver, TakeOverFrom: in.TakeOverFrom, BeginAnew: in.BeginAnew, LockID: in.LockID, Push: in.Push, For: w.For,
-		Variables: ws.W.Variables, Environment: ws.W.Environment, Secrets: secretsOf(w, ws.W), Role: roleOf(w, ws), PullRequest: untrusted(w),
-		MaxRuntimeSeconds: w.MaxRuntime.Seconds(), Flags: ws.W.Flags, VarFiles: ws.W.VarFiles, Files: ws.W.Files, Hooks: ws.W.Hooks, Modules: modulesOf(w, ws.W), Options: in.Options,
-		Image: ws.W.Image, Spot: ws.W.Spot, DiskGiB: ws.W.DiskGiB, Inputs: inputsOf(w, ws.W),
+		Role: roleOf(w, ws), PullRequest: untrusted(w), MaxRuntimeSeconds: w.MaxRuntime.Seconds(), Options: in.Options, Inputs: inputsOf(w, ws.W),
 	}
 }
 

@@ -175,7 +175,7 @@ func job(t *testing.T, name string, op workflow.Operation, files map[string]stri
 	j := engine.Job{
 		Spec: api.Spec{
 			Workflow: "wf", Attempt: 1, Organization: "default", Workspace: "app",
-			Type: workflow.Deployment, Operation: op, Engine: name, State: api.State{Kind: api.StateDirectory, Key: "app"},
+			Type: workflow.Deployment, Operation: op, RunSettings: api.RunSettings{Engine: name}, State: api.State{Kind: api.StateDirectory, Key: "app"},
 		},
 		Root: filepath.Join(top, "work"), TempDir: filepath.Join(top, "temp"), StateDir: filepath.Join(top, "state"),
 	}

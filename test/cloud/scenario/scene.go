@@ -64,8 +64,11 @@ func rolePrefix(pool string) string {
 // workspace registers a workspace of the private repository, with a role of its own.
 func (s *scene) workspace(ctx context.Context, name, path string, change ...func(*api.Workspace)) {
 	w := api.Workspace{
-		Name: name, Engine: s.Engine, Pool: s.Cloud.Pool, Size: "256/512",
-		Source: api.Source{Git: &api.GitSource{URL: s.Git.URL, Path: path, TokenRef: s.secrets[0].arn}},
+		Name: name, RunSettings: api.RunSettings{
+			Engine: s.Engine,
+			Source: api.Source{Git: &api.GitSource{URL: s.Git.URL, Path: path, TokenRef: s.secrets[0].arn}},
+		},
+		Pool: s.Cloud.Pool, Size: "256/512",
 	}
 	if w.Pool == "" {
 		w.Pool = "main"

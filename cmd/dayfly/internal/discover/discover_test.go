@@ -185,7 +185,7 @@ func TestTree_StaysInItsTree(t *testing.T) {
 func TestTree_GitSourcesHaveThePathInTheRepository(t *testing.T) {
 	dir := tree(t, map[string]string{".git/HEAD": "", "live/net/main.tf": s3 + "module \"m\" {\n  source = \"../../m\"\n}\n", "m/main.tf": ""})
 	found := find(t, filepath.Join(dir, "live"), discover.Options{GitURL: "https://example.com/i.git", GitRef: "main", Project: "global"})
-	want := []api.Workspace{{Name: "net", Project: "global", Engine: "terraform", Source: api.Source{Git: &api.GitSource{URL: "https://example.com/i.git", Ref: "main", Path: "live/net"}}}}
+	want := []api.Workspace{{Name: "net", Project: "global", RunSettings: api.RunSettings{Engine: "terraform", Source: api.Source{Git: &api.GitSource{URL: "https://example.com/i.git", Ref: "main", Path: "live/net"}}}}}
 	if len(found.Workspaces) != 1 || !cmp.Equal(want[0], found.Workspaces[0].Workspace) || len(found.Workspaces[0].Notes) != 0 {
 		t.Errorf("got %+v", found.Workspaces)
 	}
@@ -238,14 +238,17 @@ func TestTree_AtlantisProjectsAreCarriedOverAndNothingIsDroppedSilently(t *testi
 	}
 	want := map[string]api.Workspace{
 		"net-prod": {
-			Name: "net-prod", Engine: "terraform", EngineVersion: "1.9.5", Source: api.Source{Directory: filepath.Join(dir, "net")},
+			Name: "net-prod", RunSettings: api.RunSettings{Engine: "terraform", EngineVersion: "1.9.5", Source: api.Source{Directory: filepath.Join(dir, "net")}},
 			State: &api.State{Workspace: "prod"},
 		},
 		"dns-stage": {
-			Name: "dns-stage", Engine: "tofu", Source: api.Source{Directory: filepath.Join(dir, "dns")}, State: &api.State{Workspace: "stage"},
-			Environment: map[string]string{"TF_CLI_ARGS_plan": "-var-file=env/stage.tfvars"},
+			Name: "dns-stage", RunSettings: api.RunSettings{
+				Engine: "tofu", Source: api.Source{Directory: filepath.Join(dir, "dns")},
+				Environment: map[string]string{"TF_CLI_ARGS_plan": "-var-file=env/stage.tfvars"},
+			},
+			State: &api.State{Workspace: "stage"},
 		},
-		"lone": {Name: "lone", Engine: "terraform", Source: api.Source{Directory: filepath.Join(dir, "lone")}},
+		"lone": {Name: "lone", RunSettings: api.RunSettings{Engine: "terraform", Source: api.Source{Directory: filepath.Join(dir, "lone")}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("workspaces (-want +got):\n%s", diff)

@@ -38,7 +38,7 @@ func TestWiden_TakesTheNearestDirectoryThatHoldsAllModules(t *testing.T) {
 			"repo/envs/modules/vpc/main.tf": "", "repo/modules/vpc/main.tf": "", "repo/modules/loop/main.tf": call("../loop") + call("../../envs/prod"), "repo/file": "",
 		})
 		root := filepath.Join(top, "repo/envs/prod")
-		w := api.Workspace{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}
+		w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
 		want := w.Source
 		if tc.dir != "" {
 			path, _ := filepath.Rel(filepath.Join(top, tc.dir), root)

@@ -412,12 +412,13 @@ func (p *parser) listed(n *yaml.Node, list, field string) {
 // field finds a field by its name on the wire.
 func (p *parser) field(k *yaml.Node, t reflect.Type, parent, path string) (f reflect.StructField, ok bool) {
 	var names []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
+		case name == "": // an embedded struct, whose fields follow
 		case parent == "" && (name == "version" || name == "id" || name == "created_at"): // set by the control plane
 		case name == k.Value:
-			return t.Field(i), true
+			return f, true
 		default:
 			names = append(names, name)
 		}

@@ -68,20 +68,24 @@ func TestParse_EveryFieldIsPassedOn(t *testing.T) {
 	}
 	want := []api.Workspace{
 		{
-			Name: "network", Description: "the network", Engine: "tofu", EngineVersion: "~> 1.10",
-			Source:      api.Source{Git: &api.GitSource{URL: "https://example.com/infra.git", Ref: "v1.2.3", Path: "network", TokenRef: "file:git-token"}},
-			State:       &api.State{Kind: "s3", Bucket: "states", Region: "eu-west-1"},
-			Variables:   map[string]any{"cidr": "10.0.0.0/16", "zones": []any{"a", "b"}, "count": 3, "ratio": 0.5, "day": "2026-01-02", "public": false, "tags": map[string]any{"team": "core"}, "none": nil},
-			Environment: map[string]string{"LANG": "C"},
-			Secrets:     []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "key.pem", Ref: "env:KEY"}},
-			Pool:        "trusted", Size: "medium", MaxRuntime: "30m", MaxActive: 2, DefaultPriority: -5,
+			Name: "network", Description: "the network", RunSettings: api.RunSettings{
+				Engine: "tofu", EngineVersion: "~> 1.10",
+				Source:      api.Source{Git: &api.GitSource{URL: "https://example.com/infra.git", Ref: "v1.2.3", Path: "network", TokenRef: "file:git-token"}},
+				Variables:   map[string]any{"cidr": "10.0.0.0/16", "zones": []any{"a", "b"}, "count": 3, "ratio": 0.5, "day": "2026-01-02", "public": false, "tags": map[string]any{"team": "core"}, "none": nil},
+				Environment: map[string]string{"LANG": "C"},
+				Secrets:     []api.Secret{{Env: "TOKEN", Ref: "file:token"}, {File: "key.pem", Ref: "env:KEY"}},
+			},
+			State: &api.State{Kind: "s3", Bucket: "states", Region: "eu-west-1"},
+			Pool:  "trusted", Size: "medium", MaxRuntime: "30m", MaxActive: 2, DefaultPriority: -5,
 			Approval: &api.Approval{Required: true, AfterMerge: true, Expires: "24h", Rules: []string{"destroys", "changes > 5"}},
 		},
 		{
-			Name: "second", Engine: "command", Commands: map[string]string{"update": "make apply"},
-			Environment: map[string]string{"LANG": "C"}, Source: api.Source{Directory: "/base/code"},
+			Name: "second", RunSettings: api.RunSettings{
+				Engine: "command", Commands: map[string]string{"update": "make apply"},
+				Environment: map[string]string{"LANG": "C"}, Source: api.Source{Directory: "/base/code"},
+			},
 		},
-		{Name: "third", Engine: "terraform", Source: api.Source{Directory: "/base"}},
+		{Name: "third", RunSettings: api.RunSettings{Engine: "terraform", Source: api.Source{Directory: "/base"}}},
 	}
 	numbers := cmp.FilterValues(func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) }, cmp.Ignore())
 	if diff := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool {
