@@ -47,12 +47,22 @@ func MaxRuntime(w api.Workspace) (time.Duration, error) {
 
 // checkWorkspace refuses settings that could not run, each with its field, and fills in the defaults.
 func checkWorkspace(w *api.Workspace) error {
-	if err := workflow.CheckWorkspaceName(w.Name); err != nil {
-		return err
+	for _, check := range []func(*api.Workspace) error{
+		checkName, checkRoute, checkEngine, checkCode, checkRoles, checkSize, checkPlace, checkLimits,
+		checkEnvironment, checkVariables, checkArguments, checkApproval, checkPullRequests, checkSecrets,
+		checkInputs, checkDependencies, checkBytes,
+	} {
+		if err := check(w); err != nil {
+			return err
+		}
 	}
-	if err := checkRoute(w); err != nil {
-		return err
-	}
+	return nil
+}
+
+func checkName(w *api.Workspace) error { return workflow.CheckWorkspaceName(w.Name) }
+
+// checkEngine checks the engine, its version and its commands.
+func checkEngine(w *api.Workspace) error {
 	engine := api.EngineOf(w.Engine)
 	if engine.Name == "" {
 		return invalid("engine", "engine is %s, not %q", api.EngineNames(), text.Cut(w.Engine, 40))
@@ -66,15 +76,16 @@ func checkWorkspace(w *api.Workspace) error {
 	if _, err := version.NewConstraint(w.EngineVersion); err != nil && strings.TrimSpace(w.EngineVersion) != "" {
 		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", text.Cut(w.EngineVersion, 40))
 	}
-	if err := checkSource(w.Source); err != nil {
-		return err
-	}
-	if err := checkModules(w.Modules); err != nil {
-		return err
-	}
-	if err := checkRoles(*w); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkCode checks where the code and its modules come from.
+func checkCode(w *api.Workspace) error {
+	return cmp.Or(checkSource(w.Source), checkModules(w.Modules))
+}
+
+// checkSize checks how long a run may take and how large its task is, and fills in the size.
+func checkSize(w *api.Workspace) error {
 	if _, err := MaxRuntime(*w); err != nil {
 		return err
 	}
@@ -82,9 +93,11 @@ func checkWorkspace(w *api.Workspace) error {
 		return invalid("size", "%v", err)
 	}
 	w.Size = cmp.Or(w.Size, "small")
-	if err := checkPlace(*w); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkLimits checks the bounds of texts and numbers.
+func checkLimits(w *api.Workspace) error {
 	if err := workflow.CheckText("description", w.Description, utf8.UTFMax*1000); err != nil {
 		return err
 	}
@@ -94,6 +107,10 @@ func checkWorkspace(w *api.Workspace) error {
 	if w.DefaultPriority < -100 || w.DefaultPriority > 100 {
 		return invalid("default_priority", "a priority lies between -100 and 100")
 	}
+	return nil
+}
+
+func checkEnvironment(w *api.Workspace) error {
 	for _, name := range slices.Sorted(maps.Keys(w.Environment)) {
 		if err := checkEnv("environment", name); err != nil {
 			return err
@@ -105,6 +122,10 @@ func checkWorkspace(w *api.Workspace) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func checkVariables(w *api.Workspace) error {
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
 		if !api.VariableName(w.Engine, name) {
 			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
@@ -120,17 +141,26 @@ func checkWorkspace(w *api.Workspace) error {
 			}
 		}
 	}
-	if err := checkArguments(*w); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkArguments checks what is added to the command lines of the engine.
+func checkArguments(w *api.Workspace) error {
+	return cmp.Or(api.CheckFlags(w.Engine, w.Flags), api.CheckVarFiles("var_files", w.Engine, w.VarFiles))
+}
+
+func checkApproval(w *api.Workspace) error {
 	approval, err := rules.CheckApproval("approval", w.Approval)
 	if err != nil {
 		return err
 	}
 	w.Approval = approval
-	if err := pullrequest.CheckSettings(*w); err != nil {
-		return err
-	}
+	return nil
+}
+
+func checkPullRequests(w *api.Workspace) error { return pullrequest.CheckSettings(*w) }
+
+func checkSecrets(w *api.Workspace) error {
 	if len(w.Secrets) > 50 {
 		return invalid("secrets", "a workspace has at most 50 secrets")
 	}
@@ -139,12 +169,11 @@ func checkWorkspace(w *api.Workspace) error {
 			return err
 		}
 	}
-	if err := checkInputs(w); err != nil {
-		return err
-	}
-	if err := checkDependencies(w); err != nil {
-		return err
-	}
+	return nil
+}
+
+// checkBytes refuses a workspace whose settings are too large for a spec.
+func checkBytes(w *api.Workspace) error {
 	data, err := json.Marshal(w)
 	if err != nil {
 		return invalid("", "cannot encode the workspace: %v", err)
@@ -153,11 +182,6 @@ func checkWorkspace(w *api.Workspace) error {
 		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the limit is %d", len(data), maxWorkspace)
 	}
 	return nil
-}
-
-// checkArguments checks what is added to the command lines of the engine.
-func checkArguments(w api.Workspace) error {
-	return cmp.Or(api.CheckFlags(w.Engine, w.Flags), api.CheckVarFiles("var_files", w.Engine, w.VarFiles))
 }
 
 func checkCommands(w *api.Workspace) error {
@@ -391,7 +415,7 @@ func checkGit(g *api.GitSource) error {
 var imageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
 // checkPlace refuses wishes for image, Spot and disk that no pool could grant. Whether its pool does is known there.
-func checkPlace(w api.Workspace) error {
+func checkPlace(w *api.Workspace) error {
 	if w.Image != "" && !imageName().MatchString(w.Image) {
 		return invalid("image", "image is the name of one of the pool's images: 1 to 64 characters of A-Z, a-z, 0-9, _, . and -; %s is not", text.Quote(w.Image, 64))
 	}
