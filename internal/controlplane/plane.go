@@ -5,8 +5,9 @@
 // It has one package for each domain, and each imports those before it: what is stored and under which keys (record),
 // what is decided about a workflow (rules, pure functions), how a decision is committed with everything that depends
 // on it (ledger), who a caller is and what it may do (identity), what an organization has (catalog), the life of a
-// workflow from its submission to its result (runs), what starts work and what tells of it (triggers), and what time
-// alone changes (clock). A Plane is all of them over one store.
+// workflow from its submission to its result (runs), what starts work without a person at the keyboard (schedules, trees
+// and pulls), what tells of it (notifications), and what time alone changes (clock). A Plane is all of them over one
+// store.
 //
 // # Consistency model
 //
@@ -27,8 +28,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/clock"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/notifications"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pulls"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/triggers"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/schedules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/trees"
 	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
@@ -90,11 +94,14 @@ type PassSummary = clock.Summary
 
 // The parts that answer calls, under names that one struct can embed together.
 type (
-	identityCalls = identity.Calls
-	catalogCalls  = catalog.Calls
-	runCalls      = runs.Calls
-	triggerCalls  = triggers.Calls
-	clockCalls    = clock.Calls
+	identityCalls     = identity.Calls
+	catalogCalls      = catalog.Calls
+	runCalls          = runs.Calls
+	scheduleCalls     = schedules.Calls
+	treeCalls         = trees.Calls
+	pullCalls         = pulls.Calls
+	notificationCalls = notifications.Calls
+	clockCalls        = clock.Calls
 )
 
 // Plane is the control plane's rules over a store: its methods are those of its parts. They may be called
@@ -103,7 +110,10 @@ type Plane struct {
 	*identityCalls
 	*catalogCalls
 	*runCalls
-	*triggerCalls
+	*scheduleCalls
+	*treeCalls
+	*pullCalls
+	*notificationCalls
 	*clockCalls
 }
 
@@ -122,8 +132,10 @@ func New(st store.Store, cfg Config) *Plane {
 	l := ledger.New(st, ledger.Config{Now: cfg.Now, Log: cfg.Log, Waker: cfg.Waker, Alone: cfg.Alone, Expires: cfg.Expires})
 	c := catalog.New(l, catalog.Config{DefaultState: cfg.DefaultState, NoRoles: cfg.NoRoles, NoWakes: cfg.Waker == nil})
 	r := runs.New(l, c, runs.Config{OrganizationLimit: cfg.OrganizationLimit, LogQuota: cfg.LogQuota, Blobs: cfg.Blobs, LogWait: cfg.LogWait, LogIdle: cfg.LogIdle, ReportWait: cfg.ReportWait, Digest: cfg.Digest})
-	t := triggers.New(l, c, r, triggers.Config{Address: cfg.Address, WebhookKey: cfg.WebhookKey})
-	return &Plane{identity.New(l, cfg.Issuers), c, r, t, clock.New(l, c, r, t, cfg.Blobs, cfg.Forward)}
+	s, t := schedules.New(l, c, r), trees.New(l, c, r)
+	g := pulls.New(l, c, r, pulls.Config{Address: cfg.Address, WebhookKey: cfg.WebhookKey})
+	n := notifications.New(l, t, g, notifications.Config{Address: cfg.Address})
+	return &Plane{identity.New(l, cfg.Issuers), c, r, s, t, g, n, clock.New(l, c, r, s, t, n, cfg.Blobs, cfg.Forward)}
 }
 
 // Settings are the calls about each kind of settings.

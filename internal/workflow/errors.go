@@ -45,6 +45,11 @@ func Refuse(kind error, field, format string, args ...any) error {
 	return &Error{Kind: kind, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
+// Invalid is Refuse for a request that is wrong and stays wrong.
+func Invalid(field, format string, args ...any) error {
+	return Refuse(ErrInvalid, field, format, args...)
+}
+
 func (e *Error) Error() string {
 	if e.Field != "" {
 		return e.Field + ": " + e.Message

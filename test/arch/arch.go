@@ -104,7 +104,7 @@ var (
 	// What some adapters of a parent have in common is imported by them alone.
 	shared = map[string][]string{"internal/launcher/taskdir": {"internal/launcher/docker", "internal/launcher/process"}}
 	parts  = map[string][]string{
-		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "triggers", "clock"},
+		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "schedules", "trees", "pulls", "notifications", "clock"},
 		"internal/runner":           {"engine", "source", "mask", "logstream", "cloud", "lend"},
 		"internal/launcher/process": {"remains"},
 	}
@@ -150,7 +150,7 @@ var owners = []struct {
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},
 	{"golang.org/x/crypto/x509roots", []string{"runnerimage/build"}},
-	{"github.com/adhocore/gronx", []string{"internal/controlplane/triggers"}},
+	{"github.com/adhocore/gronx", []string{"internal/controlplane/schedules"}},
 	{"github.com/alecthomas/kong", []string{"cmd/", "internal/config"}},
 }
 

@@ -1,8 +1,12 @@
-// Package catalog is what an organization has: itself, its pools, who they are for and who polls for them, and its
-// workspaces with their settings. It refuses settings that could not run.
+// Package catalog is what an organization has: itself, its pools, who they are for and who polls for them, its
+// workspaces with their settings, and the policies that its runs are held to. It refuses settings that could not run.
 package catalog
 
-import "github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+import (
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+)
 
 // Config is what the checks of settings depend on. The zero value works.
 type Config struct {
@@ -13,11 +17,16 @@ type Config struct {
 	NoWakes      bool // wake targets are not used, so a pool with one is refused
 }
 
-// Calls answers what is asked about organizations, pools and workspaces.
+// Calls answers what is asked about organizations, pools, workspaces and policies.
 type Calls struct {
+	PolicyGroups *identity.Settings[api.PolicyGroup, api.PolicyGroup]
+	Waivers      *identity.Settings[api.Waiver, api.Waiver]
+
 	ledger *ledger.Ledger
 	cfg    Config
 }
 
 // New returns the calls over a ledger.
-func New(l *ledger.Ledger, cfg Config) *Calls { return &Calls{ledger: l, cfg: cfg} }
+func New(l *ledger.Ledger, cfg Config) *Calls {
+	return &Calls{PolicyGroups: policyGroups(l), Waivers: waivers(l), ledger: l, cfg: cfg}
+}

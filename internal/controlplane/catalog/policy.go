@@ -62,6 +62,3 @@ func unwaived(ctx context.Context, c *ledger.Change, org, name string) error {
 	c.Check(k)
 	return nil
 }
-
-// CheckSource refuses a source that no run could fetch, as that of a workspace.
-func CheckSource(s api.Source) error { return checkSource(s) }

@@ -10,10 +10,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/blob"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/notifications"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/triggers"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/schedules"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/trees"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -27,12 +29,14 @@ type Summary struct {
 
 // Calls answers the caller that makes the passes.
 type Calls struct {
-	ledger  *ledger.Ledger
-	catalog *catalog.Calls
-	runs    *runs.Calls
-	starts  *triggers.Calls
-	blobs   deleter // nil if what is beside the records is deleted by its place
-	forward Forwarder
+	ledger        *ledger.Ledger
+	catalog       *catalog.Calls
+	runs          *runs.Calls
+	schedules     *schedules.Calls
+	trees         *trees.Calls
+	notifications *notifications.Calls
+	blobs         deleter // nil if what is beside the records is deleted by its place
+	forward       Forwarder
 }
 
 // deleter is a place of blobs that does not delete them on its own.
@@ -42,9 +46,9 @@ type deleter interface {
 
 // New returns the calls over a ledger, and over blobs if there is a place for them. The audit trail is forwarded if
 // there is a forwarder.
-func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, t *triggers.Calls, blobs blob.Store, f Forwarder) *Calls {
+func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, s *schedules.Calls, t *trees.Calls, n *notifications.Calls, blobs blob.Store, f Forwarder) *Calls {
 	own, _ := blobs.(deleter)
-	return &Calls{ledger: l, catalog: c, runs: r, starts: t, blobs: own, forward: f}
+	return &Calls{ledger: l, catalog: c, runs: r, schedules: s, trees: t, notifications: n, blobs: own, forward: f}
 }
 
 const (
@@ -117,7 +121,7 @@ func (p *pass) urgent(org string) (turns []turn) {
 			return nil
 		},
 		func(ctx context.Context) turn {
-			p.failed(p.starts.Tell(ctx, org, p.until))
+			p.failed(p.notifications.Tell(ctx, org, p.until))
 			return nil
 		})
 }
@@ -125,7 +129,7 @@ func (p *pass) urgent(org string) (turns []turn) {
 // waits is what is done for an organization in the second part: also what its schedules want is submitted then, its trees
 // go on, what is kept no longer is deleted, and the audit trail is sealed.
 func (p *pass) waits(org string) (turns []turn) {
-	turns = append(turns, p.schedules(org), p.trees(org, ""))
+	turns = append(turns, p.submits(org), p.advances(org, ""))
 	for _, part := range record.TimerParts(org) {
 		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
 	}
@@ -137,31 +141,31 @@ func (p *pass) waits(org string) (turns []turn) {
 	}, p.seals(org))
 }
 
-// schedules submits what the schedules of an organization want.
-func (p *pass) schedules(org string) turn {
+// submits submits what the schedules of an organization want.
+func (p *pass) submits(org string) turn {
 	return func(ctx context.Context) turn {
-		left, err := p.starts.Turn(ctx, org, p.until)
+		left, err := p.schedules.Turn(ctx, org, p.until)
 		if err != nil {
 			p.failed(fmt.Errorf("schedules of %s: %w", org, err))
 		}
 		if !left || err != nil {
 			return nil
 		}
-		return p.schedules(org)
+		return p.submits(org)
 	}
 }
 
-// trees takes the trees of an organization on, some at a time.
-func (p *pass) trees(org, after string) turn {
+// advances takes the trees of an organization on, some at a time.
+func (p *pass) advances(org, after string) turn {
 	return func(ctx context.Context) turn {
-		next, err := p.starts.AdvanceTrees(ctx, org, after, p.until)
+		next, err := p.trees.AdvanceTrees(ctx, org, after, p.until)
 		if err != nil {
 			p.failed(fmt.Errorf("trees of %s: %w", org, err))
 		}
 		if next == "" {
 			return nil
 		}
-		return p.trees(org, next)
+		return p.advances(org, next)
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// by is who does it, in timelines and in the audit trail.
-const by = "a restore"
+const (
+	by  = "a restore" // who does it, in timelines and in the audit trail
+	why = "the records were restored from an earlier copy"
+)
 
 // Restored ends what would go on by itself in a store that was restored from a copy of its records: it may have been done
 // since the copy was made, and nobody asked for it a second time. What was running is left to the rules of time. Call it
@@ -23,7 +25,12 @@ func (p *Calls) Restored(ctx context.Context) (out api.Restored, err error) {
 		}
 		var did api.Restored
 		// Trees and schedules first: they could submit more runs meanwhile.
-		err := errors.Join(p.starts.EndRestored(ctx, org.Key.Sort, &did), p.runs.EndRestored(ctx, org.Key.Sort, by, &did))
+		err := errors.Join(
+			p.trees.EndRestored(ctx, org.Key.Sort, why, &did),
+			p.schedules.EndRestored(ctx, org.Key.Sort, &did),
+			p.notifications.EndRestored(ctx, org.Key.Sort, why, &did),
+			p.runs.EndRestored(ctx, org.Key.Sort, by, &did),
+		)
 		if did != (api.Restored{}) {
 			err = errors.Join(err, p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
 				identity.Audit(c, identity.Principal{Organization: org.Key.Sort, Name: by}, "records.restore", org.Key.Sort, "done", did.String())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -45,6 +46,14 @@ type Triggered struct {
 func (p *Calls) SubmitFor(ctx context.Context, who identity.Principal, key string, in api.Submit, by Triggered) (api.Workflow, error) {
 	in.Commit, in.Number = by.Commit, by.Number
 	return p.submit(ctx, who, key, in, again{trigger: &by})
+}
+
+// Refusal is what a refusal says; empty for another error.
+func Refusal(err error) string {
+	if e, ok := errors.AsType[*workflow.Error](err); ok && !errors.Is(err, workflow.ErrBusy) {
+		return e.Message
+	}
+	return ""
 }
 
 // Retry makes a new workflow like one that has ended, of the workspace as it is now. The ended workflow is never

@@ -1,4 +1,4 @@
-package triggers
+package catalog
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -147,18 +146,18 @@ func settlePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api.
 	}
 	switch {
 	case !slices.Contains([]string{api.PolicyAdvisory, api.PolicyMandatory, api.PolicyWaivable}, g.Enforcement):
-		return g, invalid("enforcement", "the enforcement is advisory, mandatory or waivable, not %q", text.Cut(g.Enforcement, 40))
+		return g, workflow.Invalid("enforcement", "the enforcement is advisory, mandatory or waivable, not %q", text.Cut(g.Enforcement, 40))
 	case len(g.Workspaces)+len(g.Projects) == 0:
-		return g, invalid("workspaces", "a policy group names workspaces, projects, or both; project %s has all workspaces", record.GlobalProject)
+		return g, workflow.Invalid("workspaces", "a policy group names workspaces, projects, or both; project %s has all workspaces", record.GlobalProject)
 	}
-	if err := catalog.CheckSource(g.Source); err != nil {
+	if err := checkSource(g.Source); err != nil {
 		return g, err
 	}
-	var before names
+	var before Targets
 	if old != nil {
-		before = names{old.V.Workspaces, old.V.Projects}
+		before = Targets{old.V.Workspaces, old.V.Projects}
 	}
-	return g, checkNames(ctx, c, org, "policy group", names{g.Workspaces, g.Projects}, before)
+	return g, CheckTargets(ctx, c, org, "policy group", Targets{g.Workspaces, g.Projects}, before)
 }
 
 // settleWaiver refuses a waiver that nothing could use, and one that says too little of itself. The commit fails if its
@@ -170,19 +169,19 @@ func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waive
 	printable := func(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
 	switch {
 	case w.Rule == "" || len(w.Rule) > 255 || !printable(w.Rule) || strings.ContainsAny(w.Rule, " \t"):
-		return w, invalid("rule", "name the rule as its results do, such as main.deny_public_bucket, in at most 255 bytes")
+		return w, workflow.Invalid("rule", "name the rule as its results do, such as main.deny_public_bucket, in at most 255 bytes")
 	case len(w.Address) > 1000 || !printable(w.Address):
-		return w, invalid("address", "an address has at most 1000 bytes, all printable")
+		return w, workflow.Invalid("address", "an address has at most 1000 bytes, all printable")
 	case w.Reason == "":
-		return w, invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
+		return w, workflow.Invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
 	case !w.Until.After(c.Now):
-		return w, invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
+		return w, workflow.Invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
 	case w.Until.After(c.Now.Add(longestWaiver)):
-		return w, invalid("until", "a waiver ends at most 400 days from now, at %s", c.Now.Add(longestWaiver).UTC().Format(time.RFC3339))
+		return w, workflow.Invalid("until", "a waiver ends at most 400 days from now, at %s", c.Now.Add(longestWaiver).UTC().Format(time.RFC3339))
 	case workflow.CheckWorkspaceName(w.Workspace) != nil:
-		return w, invalid("workspace", "%q is not the name of a workspace", text.Cut(w.Workspace, 64))
+		return w, workflow.Invalid("workspace", "%q is not the name of a workspace", text.Cut(w.Workspace, 64))
 	case identity.CheckName(w.Group) != nil:
-		return w, invalid("group", "%q is not the name of a policy group", text.Cut(w.Group, 64))
+		return w, workflow.Invalid("group", "%q is not the name of a policy group", text.Cut(w.Group, 64))
 	}
 	group, ws := record.SettingsKey(org, kind.PolicyGroup, w.Group), record.WorkspaceKey(org, w.Workspace)
 	if err := c.Load(ctx, group, ws); err != nil {
@@ -195,7 +194,7 @@ func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waive
 	case !ok:
 		return w, workflow.Refuse(workflow.ErrNotFound, "group", "there is no policy group %s: make it first, or correct the name", w.Group)
 	case g.V.Enforcement != api.PolicyWaivable:
-		return w, invalid("group", "policy group %s is %s: only one that is waivable has waivers", w.Group, g.V.Enforcement)
+		return w, workflow.Invalid("group", "policy group %s is %s: only one that is waivable has waivers", w.Group, g.V.Enforcement)
 	case c.Version(ws) == store.Absent:
 		return w, workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s: make it first, or correct the name", w.Workspace)
 	}

@@ -1,11 +1,10 @@
-package triggers
+package notifications
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,15 +13,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pulls"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/kind"
-	"github.com/dayfly-dev/dayfly/internal/outbound"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func notifications(l *ledger.Ledger) *identity.Settings[api.Notification, api.Notification] {
+func settings(l *ledger.Ledger) *identity.Settings[api.Notification, api.Notification] {
 	return identity.SettingsFor(l, kind.Notification, identity.SettingsRules[api.Notification, api.Notification]{
 		Settle: settleNotification,
 		View: func(rec record.Settings[api.Notification], version int64) api.Notification {
@@ -43,14 +42,14 @@ func settleNotification(ctx context.Context, c *ledger.Change, org string, n api
 	}
 	for _, name := range n.Projects {
 		if workflow.CheckWorkspaceName(name) != nil {
-			return n, invalid("projects", "there is no project %q", text.Cut(name, 64))
+			return n, workflow.Invalid("projects", "there is no project %q", text.Cut(name, 64))
 		}
 		if _, err := catalog.Projects(ctx, c, org, name); err != nil {
 			return n, err
 		}
 		c.Check(record.ProjectKey(org, name))
 	}
-	return n, checkPool(ctx, c, org, n.Pool)
+	return n, catalog.CheckPool(ctx, c, org, n.Pool)
 }
 
 // checkNotification refuses what cannot be told or sent, as far as the notification alone says so. It is a pure function.
@@ -59,31 +58,31 @@ func checkNotification(n api.Notification) error {
 		return err
 	}
 	if len(n.Projects) > 100 {
-		return invalid("projects", "a notification has at most 100 projects")
+		return workflow.Invalid("projects", "a notification has at most 100 projects")
 	}
 	for _, e := range n.Events {
 		if !slices.Contains([]string{api.EventFailed, api.EventApproval, api.EventDrift, api.EventStuck}, e) {
-			return invalid("events", "events are failed, approval, drift and stuck, not %q", text.Cut(e, 40))
+			return workflow.Invalid("events", "events are failed, approval, drift and stuck, not %q", text.Cut(e, 40))
 		}
 	}
 	switch {
 	case (n.URL == "") == (n.URLRef == ""):
-		return invalid("url", "set one of url and url_ref: the address, or the reference of the secret that holds it")
+		return workflow.Invalid("url", "set one of url and url_ref: the address, or the reference of the secret that holds it")
 	case n.Format != api.FormatDayfly && n.Format != api.FormatSlack:
-		return invalid("format", "the format is dayfly or slack, not %q", text.Cut(n.Format, 40))
+		return workflow.Invalid("format", "the format is dayfly or slack, not %q", text.Cut(n.Format, 40))
 	case n.Format == api.FormatDayfly && n.SecretRef == "":
-		return invalid("secret_ref", "format dayfly is signed: name the secret that it is signed with")
+		return workflow.Invalid("secret_ref", "format dayfly is signed: name the secret that it is signed with")
 	case n.Format == api.FormatSlack && n.SecretRef != "":
-		return invalid("secret_ref", "format slack is not signed: leave secret_ref out")
+		return workflow.Invalid("secret_ref", "format slack is not signed: leave secret_ref out")
 	}
 	if n.URL != "" {
-		if err := checkURL(n.URL); err != nil {
+		if err := catalog.CheckURL(n.URL); err != nil {
 			return err
 		}
 	}
 	for field, ref := range map[string]string{"url_ref": n.URLRef, "secret_ref": n.SecretRef} {
 		if len(ref) > 2048 {
-			return invalid(field, "a reference has at most 2048 bytes")
+			return workflow.Invalid(field, "a reference has at most 2048 bytes")
 		}
 		if ref == "" {
 			continue
@@ -91,22 +90,6 @@ func checkNotification(n api.Notification) error {
 		if err := catalog.CheckRef(field, ref); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// checkURL refuses an address that must not be called. Whether it is private is seen by who calls it. An address may hold
-// a secret that was put there by mistake, so it is never repeated.
-func checkURL(address string) error {
-	u, err := url.Parse(address)
-	if err != nil || len(address) > 2000 || u.Hostname() == "" || u.Opaque != "" || u.Fragment != "" {
-		return invalid("url", "want an address such as https://hooks.example.com/dayfly, in at most 2000 bytes")
-	}
-	if u.User != nil {
-		return invalid("url", "the address has no user and no password: requests of format dayfly are signed; for an address that is a secret set url_ref")
-	}
-	if u.Scheme != "https" && (u.Scheme != "http" || !outbound.Loopback(u.Hostname())) {
-		return invalid("url", "the address begins with https://; http:// is only for one on the same machine")
 	}
 	return nil
 }
@@ -124,7 +107,7 @@ func (p *Calls) Tell(ctx context.Context, org string, until time.Time) error {
 			return err
 		}
 		for _, r := range page.Records {
-			p.treeNews(ctx, org, r)
+			p.trees.TreeNews(ctx, org, r)
 			if err := p.tellOne(ctx, org, r.Key); err != nil {
 				failures = append(failures, fmt.Errorf("tell %s: %w", r.Key, err))
 			}
@@ -147,7 +130,7 @@ func (p *Calls) tellOne(ctx context.Context, org string, k store.Key) error {
 		}
 		c.Remove(k)
 		if n.Trigger != nil && n.Trigger.Number != 0 {
-			if err := p.pullNews(ctx, c, org, *n.Trigger); err != nil {
+			if err := pulls.News(ctx, c, org, *n.Trigger); err != nil {
 				return err
 			}
 		}
@@ -196,7 +179,7 @@ func wants(n api.Notification, event string, projects []string) bool {
 
 // notify adds the delivery of news of a workspace in projects to one whom it concerns.
 func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.News, projects []string) error {
-	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID}
+	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID, Created: c.Now}
 	project := ""
 	if len(projects) > 0 {
 		project = projects[0]
@@ -204,7 +187,11 @@ func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to rec
 	d.Notice = &record.Notice{Event: n.Event, Workflow: n.Workflow, Workspace: n.Workspace, Body: Body(to.V.Format, Message{
 		ID: d.ID, Organization: org, Project: project, News: n, Address: p.cfg.Address,
 	})}
-	return deliver(ctx, c, &d, to.V.Pool)
+	pool, err := catalog.Named(ctx, c, org, to.V.Pool)
+	if err != nil {
+		return err
+	}
+	return c.Deliver(ctx, &d, pool)
 }
 
 // wantedBy reads the notification that wants a delivery, as it is now; why says why there is none.
@@ -235,11 +222,7 @@ func sending(ctx context.Context, c *ledger.Change, d record.Delivery) (*api.Sen
 // wantedPool is the name of the pool whose side does a delivery that is replayed.
 func wantedPool(ctx context.Context, c *ledger.Change, d record.Delivery) (string, error) {
 	if d.Pull != nil {
-		host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID)
-		if err == nil && !ok {
-			err = workflow.Refuse(workflow.ErrConflict, "id", "git host %s was deleted or disabled: nothing would be done", d.For)
-		}
-		return host.V.Pool, err
+		return pulls.PoolOf(ctx, c, d)
 	}
 	n, why, err := wantedBy(ctx, c, d)
 	if err == nil && why != "" {

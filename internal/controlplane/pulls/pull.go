@@ -1,4 +1,4 @@
-package triggers
+package pulls
 
 import (
 	"context"
@@ -30,20 +30,16 @@ import (
 // mostPreviews is how many workspaces one pull request previews; its comment says how many are left out.
 const mostPreviews = 50
 
-// readFirst does what follows from a pull request before the delivery that read it is done: if this dies, it is read
-// again. It returns what came of the try: what was read can be of no use, or too old.
-func (p *Calls) readFirst(ctx context.Context, who identity.Principal, id string, in api.DeliveryResult) (api.DeliveryResult, error) {
-	d, ok, err := delivery(ctx, p.ledger.View(), who.Organization, id)
-	if err != nil || !ok || d.PoolID != who.PoolID || d.Kind != api.DeliverRead || d.Pull == nil || d.State != api.DeliveryClaimed || d.Attempt != in.Attempt {
-		return in, err
-	}
+// PullRead does what follows from a pull request that a delivery has read, in a try that began at a time. It returns what
+// came of the try: what was read can be of no use, or too old.
+func (p *Calls) PullRead(ctx context.Context, d record.Delivery, in api.DeliveryResult, began time.Time) (api.DeliveryResult, error) {
 	if in.Pull == nil {
 		return api.DeliveryResult{Attempt: in.Attempt, IsPermanent: true, Detail: "the pool's side has read nothing"}, nil
 	}
-	err = p.pullRead(ctx, who.Organization, *d.Pull, *in.Pull, d.Next.Add(-deliveryLease))
+	err := p.pullRead(ctx, d.Org, *d.Pull, *in.Pull, began)
 	switch {
 	case errors.Is(err, workflow.ErrInvalid):
-		return api.DeliveryResult{Attempt: in.Attempt, IsPermanent: true, Detail: text.Cut(refusal(err), maxResult)}, nil
+		return api.DeliveryResult{Attempt: in.Attempt, IsPermanent: true, Detail: runs.Refusal(err)}, nil
 	case errors.Is(err, errOld):
 		return api.DeliveryResult{Attempt: in.Attempt, Detail: errOld.Error()}, nil
 	}
@@ -71,11 +67,11 @@ func (p *Calls) pullRead(ctx context.Context, org string, about record.PullDeliv
 func checkFacts(f api.PullFacts) error {
 	switch {
 	case !slices.Contains([]string{api.PullOpen, api.PullClosed, api.PullMerged}, f.State):
-		return invalid("pull.state", "want open, closed or merged, not %q", text.Cut(f.State, 20))
+		return workflow.Invalid("pull.state", "want open, closed or merged, not %q", text.Cut(f.State, 20))
 	case !pullrequest.IsCommit(f.Head):
-		return invalid("pull.head", "want a commit: 40 or 64 hexadecimal digits")
+		return workflow.Invalid("pull.head", "want a commit: 40 or 64 hexadecimal digits")
 	case f.State == api.PullMerged && !pullrequest.IsCommit(f.MergeCommit):
-		return invalid("pull.merge_commit", "want the commit of the merge: 40 or 64 hexadecimal digits")
+		return workflow.Invalid("pull.merge_commit", "want the commit of the merge: 40 or 64 hexadecimal digits")
 	}
 	return nil
 }
@@ -119,7 +115,7 @@ func (p *Calls) pullReadOnce(ctx context.Context, org string, about record.PullD
 		}
 		now := v.pull
 		now.Read = c.Now
-		if err := p.show(ctx, c, org, host, &now); err != nil {
+		if err := show(ctx, c, org, host, &now); err != nil {
 			return err
 		}
 		c.PutUntil(k, now, c.Now.Add(record.PullKept))
@@ -184,11 +180,11 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 			continue
 		}
 		if err := p.mayPreview(ctx, org, asker, needed, ws.Name); err != nil {
-			if one.Refused = refusal(err); one.Refused == "" {
+			if one.Refused = runs.Refusal(err); one.Refused == "" {
 				return err
 			}
 		} else if one.Run, err = p.pullRun(ctx, who, by, v, ws); err != nil {
-			if one.Refused = refusal(err); one.Refused == "" {
+			if one.Refused = runs.Refusal(err); one.Refused == "" {
 				return err
 			}
 		}
@@ -248,14 +244,6 @@ func (p *Calls) pullRun(ctx context.Context, who identity.Principal, by runs.Tri
 	return made.ID, err
 }
 
-// refusal is what a refusal says; empty for another error.
-func refusal(err error) string {
-	if e, ok := errors.AsType[*workflow.Error](err); ok && !errors.Is(err, workflow.ErrBusy) {
-		return e.Message
-	}
-	return ""
-}
-
 // concerned are the workspaces that a pull request concerns. All of its repository are, where the host does not list
 // every file that it changes.
 func concerned(ctx context.Context, c *ledger.Change, org string, host api.GitHost, repository string, facts api.PullFacts) ([]api.Workspace, error) {
@@ -270,7 +258,7 @@ func concerned(ctx context.Context, c *ledger.Change, org string, host api.GitHo
 	}
 	at, path, ok := pullrequest.Repository(host.URL + "/" + repository)
 	if !ok {
-		return nil, invalid("repository", "%q is not the path of a repository", text.Cut(repository, 100))
+		return nil, workflow.Invalid("repository", "%q is not the path of a repository", text.Cut(repository, 100))
 	}
 	if facts.IsTruncated {
 		return pullrequest.Of(all, at, path, facts.BaseRef), nil
@@ -296,8 +284,8 @@ func (p *Calls) pullEnds(ctx context.Context, org string, host record.Settings[a
 		_, err := p.runs.Cancel(ctx, who, one.Run, api.WithReason{Reason: "of pull request " + strconv.Itoa(v.pull.Number)})
 		switch {
 		case err == nil, errors.Is(err, workflow.ErrConflict), errors.Is(err, workflow.ErrNotFound):
-		case refusal(err) != "":
-			left = append(left, one.Workspace+": "+refusal(err)+".")
+		case runs.Refusal(err) != "":
+			left = append(left, one.Workspace+": "+runs.Refusal(err)+".")
 		default:
 			return err
 		}
@@ -326,10 +314,10 @@ func (p *Calls) pullApply(ctx context.Context, who identity.Principal, one recor
 		w, err = p.runs.Approve(ctx, who, one.Run, api.Decision{SHA256: w.Review.SHA256, Comment: "by a comment on the pull request"})
 	}
 	switch {
-	case err != nil && refusal(err) == "":
+	case err != nil && runs.Refusal(err) == "":
 		return "", err
 	case err != nil:
-		return fmt.Sprintf("%s: %s.", one.Workspace, refusal(err)), nil
+		return fmt.Sprintf("%s: %s.", one.Workspace, runs.Refusal(err)), nil
 	case w.Review != nil && w.Review.Applies != "":
 		return fmt.Sprintf("%s: approved by %s, and run %s applies it.", one.Workspace, who.Name, w.Review.Applies), nil
 	}

@@ -1,4 +1,4 @@
-package triggers
+package pulls
 
 import (
 	"context"
@@ -37,16 +37,16 @@ func gitHosts(l *ledger.Ledger) *identity.Settings[api.GitHost, api.GitHost] {
 func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost, old *record.Settings[api.GitHost]) (api.GitHost, error) {
 	usual := api.HostAddress(in.Kind)
 	if usual == "" {
-		return in, invalid("host", "want github or gitlab, not %q", text.Cut(in.Kind, 20))
+		return in, workflow.Invalid("host", "want github or gitlab, not %q", text.Cut(in.Kind, 20))
 	}
-	if err := checkURL(in.URL); err != nil {
+	if err := catalog.CheckURL(in.URL); err != nil {
 		return in, err
 	}
 	if u, _ := url.Parse(in.URL); u.RawQuery != "" {
-		return in, invalid("url", "want the address of the host's web pages, such as %s", usual)
+		return in, workflow.Invalid("url", "want the address of the host's web pages, such as %s", usual)
 	}
 	if in.TokenRef == "" {
-		return in, invalid("token_ref", "name the secret on the pool's side that holds the host's token, such as file:git-token")
+		return in, workflow.Invalid("token_ref", "name the secret on the pool's side that holds the host's token, such as file:git-token")
 	}
 	if err := catalog.CheckRef("token_ref", in.TokenRef); err != nil {
 		return in, err
@@ -63,11 +63,11 @@ func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.Git
 		at := fmt.Sprintf("members.%d", i)
 		switch {
 		case m.ID < 1:
-			return in, invalid(at+".id", "a member is named by the number that the host has given the user")
+			return in, workflow.Invalid(at+".id", "a member is named by the number that the host has given the user")
 		case seen[m.ID]:
-			return in, invalid(at+".id", "user %d stands there twice", m.ID)
+			return in, workflow.Invalid(at+".id", "user %d stands there twice", m.ID)
 		case m.Role == "" && len(m.Grants) == 0:
-			return in, invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
+			return in, workflow.Invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
 		}
 		seen[m.ID] = true
 		of, err := identity.FindPrincipal(ctx, c, org, at+".principal", m.Principal)
@@ -83,7 +83,7 @@ func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.Git
 	if in.Generation = 1; old != nil {
 		in.Generation = old.V.Generation
 	}
-	return in, checkPool(ctx, c, org, in.Pool)
+	return in, catalog.CheckPool(ctx, c, org, in.Pool)
 }
 
 // RotateWebhookSecret makes the secret of a git host's webhook anew and shows it. The one before stops at once.

@@ -1,4 +1,4 @@
-package triggers
+package schedules
 
 import (
 	"regexp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // times are the times of a cron expression in a time zone.
@@ -46,16 +47,16 @@ func timesOf(cron, zone string) (times, error) {
 	}
 	fields := strings.Fields(expr)
 	if len(fields) != 5 {
-		return times{}, invalid("cron", "a schedule has five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly or @monthly")
+		return times{}, workflow.Invalid("cron", "a schedule has five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly or @monthly")
 	}
 	for i, field := range fields {
 		for part := range strings.SplitSeq(field, ",") {
 			if !cronPart().MatchString(part) {
-				return times{}, invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is none of them", part)
+				return times{}, workflow.Invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is none of them", part)
 			}
 			if _, step, ok := strings.Cut(part, "/"); ok {
 				if n, _ := strconv.Atoi(step); n < 1 || n > longest[i] {
-					return times{}, invalid("cron", "the step of %q lies between 1 and %d in its field: a larger one would be due once, and not every %d", part, longest[i], n)
+					return times{}, workflow.Invalid("cron", "the step of %q lies between 1 and %d in its field: a larger one would be due once, and not every %d", part, longest[i], n)
 				}
 			}
 		}
@@ -64,11 +65,11 @@ func timesOf(cron, zone string) (times, error) {
 		return times{}, err
 	}
 	if strings.EqualFold(zone, "local") {
-		return times{}, invalid("time_zone", "a time zone has its IANA name, such as Europe/Berlin")
+		return times{}, workflow.Invalid("time_zone", "a time zone has its IANA name, such as Europe/Berlin")
 	}
 	loc, err := time.LoadLocation(zone) // "" is UTC
 	if err != nil {
-		return times{}, invalid("time_zone", "there is no time zone %q: use its IANA name, such as Europe/Berlin", zone)
+		return times{}, workflow.Invalid("time_zone", "there is no time zone %q: use its IANA name, such as Europe/Berlin", zone)
 	}
 	return times{expr: expr, loc: loc, hourly: fields[1] == "*", counted: map[[2]int64]int{}}, nil
 }
@@ -86,7 +87,7 @@ func checkFields(expr string) error {
 		}
 	}
 	if err != nil {
-		return invalid("cron", "%q is not a cron expression: %v", expr, err)
+		return workflow.Invalid("cron", "%q is not a cron expression: %v", expr, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package triggers
+package pulls
 
 import (
 	"cmp"
@@ -66,7 +66,7 @@ func (p *Calls) Webhook(ctx context.Context, org, name string, header http.Heade
 		}
 		c.PutUntil(hook, record.Name{}, c.Now.Add(record.HookKept))
 		c.PutUntil(k, pull, c.Now.Add(record.PullKept))
-		_, err = p.pullDelivery(ctx, c, org, host, api.DeliverRead, *about)
+		_, err = pullDelivery(ctx, c, org, host, api.DeliverRead, *about)
 		return err
 	})
 	return out, err

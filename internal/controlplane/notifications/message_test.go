@@ -1,4 +1,4 @@
-package triggers_test
+package notifications_test
 
 import (
 	"encoding/json"
@@ -9,13 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/notifications"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
-	"github.com/dayfly-dev/dayfly/internal/controlplane/triggers"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func message(event string) triggers.Message {
-	return triggers.Message{
+func message(event string) notifications.Message {
+	return notifications.Message{
 		ID: "dlv_1", Organization: "default", Project: "shop", Address: "https://dayfly.example.com/",
 		News: record.News{
 			Event: event, Workflow: "wf_1", Workspace: "network", WorkspaceID: "ws_1", Type: workflow.Deployment, Op: workflow.Update, Reason: workflow.ReasonStepFailed,
@@ -31,7 +31,7 @@ func TestBody_SaysWhatHappenedAndWhatToRunNext(t *testing.T) {
 		"detail": "step apply failed", "url": "https://dayfly.example.com/runs/wf_1", "command": "dayfly why wf_1", "text": "The update of workspace network has failed",
 	}
 	var got map[string]any
-	if err := json.Unmarshal([]byte(triggers.Body(api.FormatDayfly, message(api.EventFailed))), &got); err != nil {
+	if err := json.Unmarshal([]byte(notifications.Body(api.FormatDayfly, message(api.EventFailed))), &got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -48,7 +48,7 @@ func TestBody_SaysWhatHappenedAndWhatToRunNext(t *testing.T) {
 			Type, Command, Text, URL string
 			Changes                  map[string]int
 		}
-		if err := json.Unmarshal([]byte(triggers.Body(api.FormatDayfly, m)), &got); err != nil {
+		if err := json.Unmarshal([]byte(notifications.Body(api.FormatDayfly, m)), &got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Type != tt.kind || got.Command != tt.command || got.Text != tt.text || got.URL != "" || got.Changes["drift"] != 2 {
@@ -63,7 +63,7 @@ func TestBody_OfSlackIsEscaped(t *testing.T) {
 	m.News.By = "<!channel> & https://evil.example.com"
 	m.News.Detail = "<https://evil.example.com|click> `*bold*`\n<@U123> \x1b[31mred\x1b[0m"
 	var got struct{ Text string }
-	if err := json.Unmarshal([]byte(triggers.Body(api.FormatSlack, m)), &got); err != nil {
+	if err := json.Unmarshal([]byte(notifications.Body(api.FormatSlack, m)), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := "The update of workspace network has failed (step_failed; submitted by `&lt;!channel&gt; &amp; https://evil.example.com`)\n" +
@@ -78,7 +78,7 @@ func TestBody_IsBounded(t *testing.T) {
 	m := message(api.EventFailed)
 	m.News.By, m.News.Detail = strings.Repeat("&<", 5000), strings.Repeat("<\"\x00", 5000)
 	for _, format := range []string{api.FormatDayfly, api.FormatSlack} {
-		body := triggers.Body(format, m)
+		body := notifications.Body(format, m)
 		if !json.Valid([]byte(body)) || len(body) > 8<<10 {
 			t.Errorf("%s: %d bytes, valid: %v", format, len(body), json.Valid([]byte(body)))
 		}

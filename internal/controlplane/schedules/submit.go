@@ -1,4 +1,4 @@
-package triggers
+package schedules
 
 import (
 	"context"

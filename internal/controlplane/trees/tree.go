@@ -1,4 +1,4 @@
-package triggers
+package trees
 
 import (
 	"context"
@@ -47,9 +47,9 @@ func (p *Calls) SubmitTree(ctx context.Context, who identity.Principal, key stri
 	}
 	switch {
 	case in.Operation != workflow.Update && in.Operation != workflow.Destroy:
-		return api.Tree{}, invalid("operation", "a tree runs update or destroy, not %q", text.Cut(string(in.Operation), 40))
+		return api.Tree{}, workflow.Invalid("operation", "a tree runs update or destroy, not %q", text.Cut(string(in.Operation), 40))
 	case len(key) > 128:
-		return api.Tree{}, invalid("Idempotency-Key", "an idempotency key has at most 128 characters")
+		return api.Tree{}, workflow.Invalid("Idempotency-Key", "an idempotency key has at most 128 characters")
 	}
 	request := record.Hash(fmt.Sprintf("tree %q %q %t %q", in.Workspace, in.Operation, in.Every, in.Message))
 	id := record.NewID(record.RunTreeIDs, p.ledger.Now())
@@ -227,8 +227,8 @@ func (p *Calls) moveTree(ctx context.Context, org, id string) {
 	}
 }
 
-// treeNews takes the tree on that a piece of news is of, before the news is removed.
-func (p *Calls) treeNews(ctx context.Context, org string, r store.Record) {
+// TreeNews takes the tree on that a piece of news is of, before the news is removed.
+func (p *Calls) TreeNews(ctx context.Context, org string, r store.Record) {
 	if n, err := record.Decode[record.News](r); err == nil && n.Trigger != nil && n.Trigger.Kind == api.TriggerTree {
 		p.moveTree(ctx, org, n.Trigger.Name)
 	}
@@ -248,9 +248,9 @@ func (p *Calls) advanceTree(ctx context.Context, org, id string) error {
 			switch err := p.runNode(ctx, t, name); {
 			case errors.Is(err, errMoved):
 				again = true
-			case refusal(err) != "" && !errors.Is(err, workflow.ErrTooMany):
+			case runs.Refusal(err) != "" && !errors.Is(err, workflow.ErrTooMany):
 				again = true
-				failures = append(failures, p.failNode(ctx, org, id, name, refusal(err)))
+				failures = append(failures, p.failNode(ctx, org, id, name, runs.Refusal(err)))
 			case err != nil:
 				failures = append(failures, fmt.Errorf("submit a run of %s: %w", name, err))
 			}

@@ -1,4 +1,4 @@
-package triggers
+package notifications
 
 import (
 	"context"
@@ -9,15 +9,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/pulls"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
-
-// A delivery lies under its organization, and while it is not over it has an entry under its pool, at the time when it is
-// due: for its next try, or because the lease of the try under way lapses. Each commit writes both. It is done at least
-// once: a try whose result is lost is repeated, and receivers know a delivery by its id.
 
 const (
 	deliveryLease  = 2 * time.Minute
@@ -36,64 +33,9 @@ func nextTry(d record.Delivery, in api.DeliveryResult, now time.Time) (at time.T
 	return at, at.Before(d.Since.Add(record.DeliveryTried))
 }
 
-// write writes a delivery, with its entry at the time when it is due next. One that is over has none.
-func write(c *ledger.Change, d *record.Delivery) {
-	if d.Due != "" {
-		c.RemoveOnce(record.DueKey(d.PoolID, d.Due))
-	}
-	if d.Due = ""; !d.Next.IsZero() {
-		// It has the version of the record that this commit writes, so it is never used again.
-		d.Due = fmt.Sprintf("%s/%s/%d", record.At(d.Next), d.ID, c.Version(record.DeliveryKey(d.Org, d.ID))+1)
-		c.Add(until(record.Encode(record.DueKey(d.PoolID, d.Due), record.Name{ID: d.ID}), store.Absent, d.Expires()))
-	}
-	c.Add(store.Put(record.EncodeDelivery(*d), c.Version(record.DeliveryKey(d.Org, d.ID))))
-}
-
-func until(r store.Record, version int64, expires time.Time) store.Op {
-	r.Expires = expires.Unix()
-	return store.Put(r, version)
-}
-
 // over ends a delivery.
 func over(d *record.Delivery, state, detail string, now time.Time) {
 	d.State, d.Detail, d.Ended, d.Next = state, text.Cut(detail, maxResult), now, time.Time{}
-}
-
-// postpone lets a delivery wait for its next try.
-func postpone(d *record.Delivery, at time.Time) {
-	d.State, d.Next = api.DeliveryWaiting, at
-}
-
-// deliver adds a new delivery to a change, which the side of a pool is to do.
-func deliver(ctx context.Context, c *ledger.Change, d *record.Delivery, poolName string) error {
-	d.Created, d.Since = c.Now, c.Now
-	pool, err := catalog.Named(ctx, c, d.Org, poolName)
-	if err != nil {
-		return err
-	}
-	d.PoolID, d.Pool = pool.ID, pool.Name
-	return begin(ctx, c, d)
-}
-
-// begin makes a delivery due at once, and wakes its pool.
-func begin(ctx context.Context, c *ledger.Change, d *record.Delivery) error {
-	d.Since, d.Tries, d.Ended = c.Now, 0, time.Time{}
-	postpone(d, c.Now)
-	write(c, d)
-	mark := record.DeliveriesKey(d.PoolID)
-	if err := c.Load(ctx, mark, record.WakeKey(d.PoolID), record.WakeTargetKey(d.PoolID)); err != nil {
-		return err
-	}
-	was, _, err := ledger.Get[record.Deliveries](c.Read, mark)
-	if err != nil {
-		return err
-	}
-	if was.Next.IsZero() || c.Now.Before(was.Next) {
-		was.Next = c.Now
-	}
-	c.Put(mark, was) // in any case: a claim that has seen no delivery must not clear it
-	c.Wake(d.PoolID)
-	return nil
 }
 
 // ClaimDeliveries hands out deliveries of the pool that are due.
@@ -102,10 +44,10 @@ func (p *Calls) ClaimDeliveries(ctx context.Context, who identity.Principal, in 
 		return out, err
 	}
 	if in.Max < 1 || in.Max > mostDeliveries {
-		return out, invalid("max", "max lies between 1 and %d", mostDeliveries)
+		return out, workflow.Invalid("max", "max lies between 1 and %d", mostDeliveries)
 	}
 	if in.Instance == "" || len(in.Instance) > 128 {
-		return out, invalid("instance", "a claim names its instance, in at most 128 bytes")
+		return out, workflow.Invalid("instance", "a claim names its instance, in at most 128 bytes")
 	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		out = api.DeliveriesClaimed{Tasks: []api.DeliveryTask{}}
@@ -125,7 +67,7 @@ func (p *Calls) ClaimDeliveries(ctx context.Context, who identity.Principal, in 
 // claim adds the claim of deliveries to a change, and says whether there are no more.
 func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.DeliveryClaim, tasks *[]api.DeliveryTask) (short bool, err error) {
 	mark := record.DeliveriesKey(who.PoolID)
-	was, _, err := ledger.Load[record.Deliveries](ctx, c, mark) // before the entries: see begin
+	was, _, err := ledger.Load[record.Deliveries](ctx, c, mark) // before the entries: see Deliver of the ledger
 	if err != nil {
 		return false, err
 	}
@@ -189,7 +131,7 @@ func (p *Calls) claimOne(ctx context.Context, c *ledger.Change, d *record.Delive
 		return nil, p.fail(ctx, c, d, why)
 	}
 	d.Attempt, d.Tries, d.State, d.Next = d.Attempt+1, d.Tries+1, api.DeliveryClaimed, c.Now.Add(deliveryLease)
-	write(c, d)
+	c.PutDelivery(d)
 	out.ID, out.Attempt, out.LeaseSeconds = d.ID, d.Attempt, deliveryLease.Seconds()
 	return &out, nil
 }
@@ -197,8 +139,8 @@ func (p *Calls) claimOne(ctx context.Context, c *ledger.Change, d *record.Delive
 // fail gives a delivery up.
 func (p *Calls) fail(ctx context.Context, c *ledger.Change, d *record.Delivery, why string) error {
 	over(d, api.DeliveryFailed, why, c.Now)
-	write(c, d)
-	return p.pullShown(ctx, c, *d, nil)
+	c.PutDelivery(d)
+	return pulls.Shown(ctx, c, *d, nil)
 }
 
 // tooLate is why a delivery is given up of which a day has passed.
@@ -216,7 +158,7 @@ func (p *Calls) task(ctx context.Context, c *ledger.Change, d *record.Delivery) 
 		out.Send, why, err = sending(ctx, c, *d)
 		return out, why, err
 	case d.Pull != nil:
-		out.Host, why, err = p.pullTask(ctx, c, d)
+		out.Host, why, err = p.pulls.PullTask(ctx, c, d)
 		return out, why, err
 	}
 	return out, "this version of the control plane does not know deliveries of kind " + text.Quote(d.Kind, 40), nil
@@ -228,7 +170,7 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 		return err
 	}
 	if len(in.Detail) > maxResult || in.RetryAfterSeconds < 0 || in.RetryAfterSeconds > (24*time.Hour).Seconds() || in.IsDone && in.IsPermanent {
-		return invalid("", "a result has at most %d bytes of detail, waits for at most a day, and is not both done and refused for good", maxResult)
+		return workflow.Invalid("", "a result has at most %d bytes of detail, waits for at most a day, and is not both done and refused for good", maxResult)
 	}
 	if in.IsDone {
 		var err error
@@ -237,7 +179,7 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 		}
 	}
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		d, ok, err := delivery(ctx, c, who.Organization, id)
+		d, ok, err := c.Delivery(ctx, who.Organization, id)
 		if err != nil {
 			return err
 		}
@@ -255,16 +197,26 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 		case in.IsPermanent, !again:
 			over(&d, api.DeliveryFailed, in.Detail, c.Now)
 		default:
-			postpone(&d, at)
+			d.State, d.Next = api.DeliveryWaiting, at
 		}
-		write(c, &d)
+		c.PutDelivery(&d)
 		if !d.Ended.IsZero() {
-			if err := p.pullShown(ctx, c, d, in.Comment); err != nil {
+			if err := pulls.Shown(ctx, c, d, in.Comment); err != nil {
 				return err
 			}
 		}
 		return mark(ctx, c, &d)
 	})
+}
+
+// readFirst does what follows from a pull request before the delivery that read it is done: if this dies, it is read
+// again. It returns what came of the try.
+func (p *Calls) readFirst(ctx context.Context, who identity.Principal, id string, in api.DeliveryResult) (api.DeliveryResult, error) {
+	d, ok, err := p.ledger.View().Delivery(ctx, who.Organization, id)
+	if err != nil || !ok || d.PoolID != who.PoolID || d.Kind != api.DeliverRead || d.Pull == nil || d.State != api.DeliveryClaimed || d.Attempt != in.Attempt {
+		return in, err
+	}
+	return p.pulls.PullRead(ctx, d, in, d.Next.Add(-deliveryLease))
 }
 
 // mark notes when the next delivery of a pool is due after one of them has changed.
@@ -293,14 +245,6 @@ func mark(ctx context.Context, c *ledger.Change, d *record.Delivery) error {
 	}
 	c.Put(k, record.Deliveries{Next: next})
 	return nil
-}
-
-// delivery reads a delivery into a change.
-func delivery(ctx context.Context, c *ledger.Change, org, id string) (record.Delivery, bool, error) {
-	if record.CheckID(id) != nil {
-		return record.Delivery{}, false, nil //nolint:nilerr // what cannot be an id is that of no delivery
-	}
-	return ledger.Load[record.Delivery](ctx, c, record.DeliveryKey(org, id))
 }
 
 func noDelivery(id string) error {
@@ -374,7 +318,7 @@ func (p *Calls) ReplayDelivery(ctx context.Context, who identity.Principal, id s
 		return out, err
 	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		d, ok, err := delivery(ctx, c, who.Organization, id)
+		d, ok, err := c.Delivery(ctx, who.Organization, id)
 		if err == nil && !ok {
 			err = noDelivery(id)
 		}
@@ -396,8 +340,8 @@ func (p *Calls) ReplayDelivery(ctx context.Context, who identity.Principal, id s
 			c.RemoveOnce(record.DueKey(d.PoolID, d.Due))
 			d.Due = ""
 		}
-		d.PoolID, d.Pool, d.Detail = pool.ID, pool.Name, ""
-		if err := begin(ctx, c, &d); err != nil {
+		d.Detail = ""
+		if err := c.Deliver(ctx, &d, pool); err != nil {
 			return err
 		}
 		identity.Audit(c, who, "delivery.replay", id, "done", fmt.Sprintf("%s %s, after %s", d.Kind, d.For, text.Count(d.Attempt, "try")))

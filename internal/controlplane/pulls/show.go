@@ -1,4 +1,4 @@
-package triggers
+package pulls
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/controlplane/catalog"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/identity"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -16,12 +17,12 @@ import (
 
 // show makes the delivery that shows a pull request as it is now, unless one is under way: that one is then followed by
 // another. So the comment is never written by two at once.
-func (p *Calls) show(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], pull *record.Pull) error {
+func show(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], pull *record.Pull) error {
 	if under, err := shows(ctx, c, org, pull.Showing); under || err != nil {
 		pull.Stale = true
 		return err
 	}
-	d, err := p.pullDelivery(ctx, c, org, host, api.DeliverShow, record.PullDelivery{HostID: host.ID, Repository: pull.Repository, Number: pull.Number})
+	d, err := pullDelivery(ctx, c, org, host, api.DeliverShow, record.PullDelivery{HostID: host.ID, Repository: pull.Repository, Number: pull.Number})
 	pull.Showing, pull.Stale = d.ID, false
 	return err
 }
@@ -32,19 +33,23 @@ func shows(ctx context.Context, c *ledger.Change, org, id string) (bool, error) 
 	if id == "" {
 		return false, nil
 	}
-	d, ok, err := delivery(ctx, c, org, id)
+	d, ok, err := c.Delivery(ctx, org, id)
 	return ok && d.Ended.IsZero() && d.Stands(c.Now) != api.DeliveryFailed, err
 }
 
 // pullDelivery makes a delivery about a pull request.
-func (p *Calls) pullDelivery(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], kind string, about record.PullDelivery) (record.Delivery, error) {
-	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: kind, For: host.V.Name, ForID: host.ID, Pull: &about}
-	return d, deliver(ctx, c, &d, host.V.Pool)
+func pullDelivery(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], kind string, about record.PullDelivery) (record.Delivery, error) {
+	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: kind, For: host.V.Name, ForID: host.ID, Created: c.Now, Pull: &about}
+	pool, err := catalog.Named(ctx, c, org, host.V.Pool)
+	if err == nil {
+		err = c.Deliver(ctx, &d, pool)
+	}
+	return d, err
 }
 
-// pullTask is what a pool's side does for a delivery about a pull request; why says why nothing is. What is shown is what
+// PullTask is what a pool's side does for a delivery about a pull request; why says why nothing is. What is shown is what
 // is true when it is claimed.
-func (p *Calls) pullTask(ctx context.Context, c *ledger.Change, d *record.Delivery) (call *api.HostCall, why string, err error) {
+func (p *Calls) PullTask(ctx context.Context, c *ledger.Change, d *record.Delivery) (call *api.HostCall, why string, err error) {
 	host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID)
 	if err != nil || !ok {
 		return nil, "git host " + d.For + " was deleted or disabled", err
@@ -138,9 +143,9 @@ func (p *Calls) seen(ctx context.Context, who identity.Principal, id string) (ou
 	return out, nil
 }
 
-// pullShown notes what is shown at the host from now on; shown is nil where the comment was left as it is, or the
+// Shown notes what is shown at the host from now on; shown is nil where the comment was left as it is, or the
 // delivery was given up. What has happened since is shown by another delivery.
-func (p *Calls) pullShown(ctx context.Context, c *ledger.Change, d record.Delivery, shown *api.CommentShown) error {
+func Shown(ctx context.Context, c *ledger.Change, d record.Delivery, shown *api.CommentShown) error {
 	if d.Kind != api.DeliverShow || d.Pull == nil {
 		return nil
 	}
@@ -163,7 +168,7 @@ func (p *Calls) pullShown(ctx context.Context, c *ledger.Change, d record.Delive
 	if host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID); err != nil {
 		return err
 	} else if ok && pull.Stale {
-		if err := p.show(ctx, c, d.Org, host, &pull); err != nil {
+		if err := show(ctx, c, d.Org, host, &pull); err != nil {
 			return err
 		}
 	}
@@ -171,8 +176,8 @@ func (p *Calls) pullShown(ctx context.Context, c *ledger.Change, d record.Delive
 	return nil
 }
 
-// pullNews shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
-func (p *Calls) pullNews(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
+// News shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
+func News(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
 	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, kind.GitHost, t.Name))
 	if err != nil || !ok || host.V.IsDisabled {
 		return err
@@ -182,9 +187,33 @@ func (p *Calls) pullNews(ctx context.Context, c *ledger.Change, org string, t re
 	if err != nil || !ok {
 		return err // it is of a pipeline
 	}
-	if err := p.show(ctx, c, org, host, &pull); err != nil {
+	if err := show(ctx, c, org, host, &pull); err != nil {
 		return err
 	}
+	c.PutUntil(k, pull, c.Now.Add(record.PullKept))
+	return nil
+}
+
+// PoolOf is the name of the pool whose side does a delivery about a pull request that is replayed.
+func PoolOf(ctx context.Context, c *ledger.Change, d record.Delivery) (string, error) {
+	host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID)
+	if err == nil && !ok {
+		err = workflow.Refuse(workflow.ErrConflict, "id", "git host %s was deleted or disabled: nothing would be done", d.For)
+	}
+	return host.V.Pool, err
+}
+
+// Unshow notes that a pull request is not shown by a delivery that was dropped. The next event of it shows it again.
+func Unshow(ctx context.Context, c *ledger.Change, d record.Delivery) error {
+	if d.Kind != api.DeliverShow {
+		return nil
+	}
+	k := record.PullKey(d.Org, d.Pull.HostID, d.Pull.Repository, d.Pull.Number)
+	pull, ok, err := ledger.Load[record.Pull](ctx, c, k)
+	if err != nil || !ok || pull.Showing != d.ID {
+		return err
+	}
+	pull.Showing, pull.Stale = "", false
 	c.PutUntil(k, pull, c.Now.Add(record.PullKept))
 	return nil
 }
