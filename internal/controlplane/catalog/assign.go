@@ -23,7 +23,7 @@ func (p *Calls) AssignPool(ctx context.Context, who identity.Principal, name str
 // assigned turns a change of assignments into settings of a pool. It is a pure function.
 func assigned(before record.Pool, in api.AssignmentChange) (out api.PoolSettings, err error) {
 	if in.Add.All && in.Remove.All {
-		return out, invalid("remove.all", "all is added and removed at once; name it once")
+		return out, workflow.Invalid("remove.all", "all is added and removed at once; name it once")
 	}
 	if in.Add.All || in.Remove.All {
 		out.AssignedToAll = &in.Add.All
@@ -43,7 +43,7 @@ func assigned(before record.Pool, in api.AssignmentChange) (out api.PoolSettings
 		}
 		for _, name := range list.remove {
 			if !slices.Contains(list.was, name) {
-				return out, invalid("remove."+list.name+"s", "pool %s is not assigned to %s %q: correct the name", before.Name, list.name, text.Cut(name, 64))
+				return out, workflow.Invalid("remove."+list.name+"s", "pool %s is not assigned to %s %q: correct the name", before.Name, list.name, text.Cut(name, 64))
 			}
 		}
 		now := slices.DeleteFunc(slices.Clone(list.was), func(name string) bool { return slices.Contains(list.remove, name) })
@@ -51,7 +51,7 @@ func assigned(before record.Pool, in api.AssignmentChange) (out api.PoolSettings
 		*list.to = &now
 	}
 	if out == (api.PoolSettings{}) {
-		return out, invalid("add", "name at least one workspace, project, stack or namespace, or all, to add or to remove")
+		return out, workflow.Invalid("add", "name at least one workspace, project, stack or namespace, or all, to add or to remove")
 	}
 	return out, nil
 }
@@ -67,7 +67,7 @@ func (p *Calls) ExplainPools(ctx context.Context, who identity.Principal, in api
 		in.Type = workflow.Deployment
 	}
 	if !slices.Contains(workflow.Types(), in.Type) {
-		return out, invalid("type", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", text.Cut(string(in.Type), 40))
+		return out, workflow.Invalid("type", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", text.Cut(string(in.Type), 40))
 	}
 	ws, err := Workspace(ctx, c, who.Organization, in.Workspace)
 	if err != nil {

@@ -48,7 +48,7 @@ func (p *Calls) Bootstrap(ctx context.Context, organization string) (adminToken 
 
 func checkOrganization(name string) error {
 	if workflow.CheckWorkspaceName(name) != nil {
-		return invalid("organization", "organization names follow the rule of workspace names")
+		return workflow.Invalid("organization", "organization names follow the rule of workspace names")
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 	value := token.Reveal()
 	if len(value) < leastAdminToken || len(value) > mostAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
 		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, identity.JobPrefix)
+		return workflow.Invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, identity.JobPrefix)
 	}
 	hash := record.Hash(value)
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
@@ -199,7 +199,7 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 func settleOrganization(ctx context.Context, c *ledger.Change, o *record.Organization, in api.OrganizationSettings) (rerouted bool, err error) {
 	set(&o.Limit, in.Limit)
 	if o.Limit < 0 || o.Limit > mostLimit {
-		return false, invalid("limit", "a limit lies between 0 (that of the installation) and %d", mostLimit)
+		return false, workflow.Invalid("limit", "a limit lies between 0 (that of the installation) and %d", mostLimit)
 	}
 	if in.DefaultPool == nil {
 		return false, nil
@@ -241,17 +241,17 @@ func retention(r record.Retention, in api.OrganizationSettings) (record.Retentio
 	set(&r.Audit, in.AuditRetention)
 	switch {
 	case r.Workflows < api.LeastWorkflowRetention || r.Workflows > api.MostWorkflowRetention:
-		return r, invalid("workflow_retention_days", "workflows are kept for %d to %d days", api.LeastWorkflowRetention, api.MostWorkflowRetention)
+		return r, workflow.Invalid("workflow_retention_days", "workflows are kept for %d to %d days", api.LeastWorkflowRetention, api.MostWorkflowRetention)
 	case !slices.Contains(api.LogRetentions(), r.Logs):
-		return r, invalid("log_retention_days", "logs are kept for 7, 30, 90, 180 or 400 days, not %d", r.Logs)
+		return r, workflow.Invalid("log_retention_days", "logs are kept for 7, 30, 90, 180 or 400 days, not %d", r.Logs)
 	case r.Logs > r.Workflows:
-		return r, invalid("log_retention_days", "logs cannot be kept longer than their workflows: set log_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Logs)
+		return r, workflow.Invalid("log_retention_days", "logs cannot be kept longer than their workflows: set log_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Logs)
 	case r.Artifacts != 0 && !slices.Contains(api.ArtifactRetentions(), r.Artifacts):
-		return r, invalid("artifact_retention_days", "artifacts are kept for 7, 30, 90, 180 or 400 days, not %d", r.Artifacts)
+		return r, workflow.Invalid("artifact_retention_days", "artifacts are kept for 7, 30, 90, 180 or 400 days, not %d", r.Artifacts)
 	case r.Artifacts > r.Workflows:
-		return r, invalid("artifact_retention_days", "artifacts cannot be kept longer than their workflows: set artifact_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Artifacts)
+		return r, workflow.Invalid("artifact_retention_days", "artifacts cannot be kept longer than their workflows: set artifact_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Artifacts)
 	case r.Audit < 0 || r.Audit > api.MostAuditRetention:
-		return r, invalid("audit_retention_days", "the audit trail is kept for 1 to %d days, or for ever: 0", api.MostAuditRetention)
+		return r, workflow.Invalid("audit_retention_days", "the audit trail is kept for 1 to %d days, or for ever: 0", api.MostAuditRetention)
 	}
 	return r, nil
 }

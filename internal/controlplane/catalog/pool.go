@@ -24,7 +24,7 @@ func serves(r record.Pool, s record.Scope, t workflow.Type) error {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, s.Workspace)
 	}
 	if !r.Takes(t) {
-		return invalid("type", "pool %s does not take workflows of type %s", r.Name, t)
+		return workflow.Invalid("type", "pool %s does not take workflows of type %s", r.Name, t)
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 			return err
 		}
 		if pool.BuiltIn {
-			return invalid("pool", "the built-in pool cannot be deleted; it can be disabled")
+			return workflow.Invalid("pool", "the built-in pool cannot be deleted; it can be disabled")
 		}
 		if err := unnamedAnywhere(ctx, c, who.Organization, pool); err != nil {
 			return err

@@ -92,7 +92,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 		r.Types = slices.Clone(*in.EnabledTypes)
 	}
 	if r.Concurrency < 0 || r.Concurrency > 100000 {
-		return invalid("concurrency", "a concurrency limit lies between 0 (none) and 100000")
+		return workflow.Invalid("concurrency", "a concurrency limit lies between 0 (none) and 100000")
 	}
 	if err := checkRolePath(r.RolePath); err != nil {
 		return err
@@ -102,7 +102,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	}
 	for _, t := range r.Types {
 		if !slices.Contains(workflow.Types(), t) {
-			return invalid("enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", text.Cut(string(t), 40))
+			return workflow.Invalid("enabled_workflow_types", "%q is not a type of workflow; there are deployment, insights_scan and policy_evaluation", text.Cut(string(t), 40))
 		}
 	}
 	return checkAssignments(r)
@@ -121,11 +121,11 @@ func checkAssignments(r *record.Pool) error {
 		{"assigned_stacks", "stack", r.Stacks}, {"assigned_namespaces", "namespace", r.Namespaces},
 	} {
 		if len(list.names) > mostAssigned {
-			return invalid(list.field, "a pool names at most %d %ss", mostAssigned, list.what)
+			return workflow.Invalid(list.field, "a pool names at most %d %ss", mostAssigned, list.what)
 		}
 		for _, name := range list.names {
 			if err := workflow.CheckWorkspaceName(name); err != nil {
-				return invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
+				return workflow.Invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
 			}
 		}
 	}
@@ -143,11 +143,11 @@ var labelForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 // checkLabels refuses what is not a label, and too many of them.
 func checkLabels(labels []string, most int) error {
 	if len(labels) > most {
-		return invalid("labels", "there may be at most %d labels here, not %d", most, len(labels))
+		return workflow.Invalid("labels", "there may be at most %d labels here, not %d", most, len(labels))
 	}
 	for _, l := range labels {
 		if !labelForm().MatchString(l) {
-			return invalid("labels", "%q is not a label: a label has 1 to 63 characters of A-Z, a-z, 0-9 and ._:=-", text.Cut(l, 64))
+			return workflow.Invalid("labels", "%q is not a label: a label has 1 to 63 characters of A-Z, a-z, 0-9 and ._:=-", text.Cut(l, 64))
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func knowsNamed(ctx context.Context, c *ledger.Change, org string, r *record.Poo
 		return err
 	}
 	if what, name, _ := strings.Cut(k.Sort, "/"); missing {
-		return invalid("assigned_"+what+"s", "there is no %s %q: make it first, or correct the name", what, name)
+		return workflow.Invalid("assigned_"+what+"s", "there is no %s %q: make it first, or correct the name", what, name)
 	}
 	r.Assigned = slices.Clone(r.Assigned)
 	for i, one := range r.Assigned {
@@ -243,7 +243,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		return api.PoolToken{}, err
 	}
 	if in.Name == nil {
-		return api.PoolToken{}, invalid("name", "a pool needs a name")
+		return api.PoolToken{}, workflow.Invalid("name", "a pool needs a name")
 	}
 	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil && in.AssignedProjects == nil && in.AssignedStacks == nil && in.AssignedNamespaces == nil}
 	if err := settle(&rec, in); err != nil {
@@ -390,7 +390,7 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 		}
 		if rec.Name != before.Name {
 			if before.BuiltIn {
-				return invalid("name", "the built-in pool keeps its name")
+				return workflow.Invalid("name", "the built-in pool keeps its name")
 			}
 			nk := record.PoolNameKey(who.Organization, rec.Name)
 			if err := c.Load(ctx, nk); err != nil {
@@ -465,7 +465,7 @@ func (p *Calls) RotatePoolToken(ctx context.Context, who identity.Principal, nam
 	}
 	const mostOverlap = 7 * 24 * 3600
 	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostOverlap {
-		return api.PoolToken{}, invalid("overlap_seconds", "an overlap lasts at most a week")
+		return api.PoolToken{}, workflow.Invalid("overlap_seconds", "an overlap lasts at most a week")
 	}
 	var rec record.Pool
 	var token string

@@ -195,7 +195,7 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 		return api.Project{}, err
 	}
 	if workflow.CheckWorkspaceName(name) != nil {
-		return api.Project{}, invalid("name", "a project has a name of 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
+		return api.Project{}, workflow.Invalid("name", "a project has a name of 1 to 64 characters of A-Z, a-z, 0-9, _ and -")
 	}
 	if name == record.GlobalProject {
 		return api.Project{}, workflow.Refuse(workflow.ErrExists, "name", "project global is the root of all projects and always exists")
@@ -259,7 +259,7 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 	}
 	if rec.Name == record.GlobalProject {
 		if in.Parent != nil && *in.Parent != "" {
-			return invalid("parent", "project global is the root of all projects and has no parent")
+			return workflow.Invalid("parent", "project global is the root of all projects and has no parent")
 		}
 		rec.Parent = ""
 		return nil
@@ -269,7 +269,7 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 	}
 	rec.Parent = cmp.Or(*in.Parent, record.GlobalProject)
 	if workflow.CheckWorkspaceName(rec.Parent) != nil {
-		return invalid("parent", "%q is not the name of a project", text.Cut(rec.Parent, 64))
+		return workflow.Invalid("parent", "%q is not the name of a project", text.Cut(rec.Parent, 64))
 	}
 	above, err := Projects(ctx, c, org, rec.Parent)
 	if err != nil {
@@ -277,11 +277,11 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 	}
 	for _, one := range above {
 		if one.Name == rec.Name {
-			return invalid("parent", "project %s lies below project %s, or is that project: a project cannot lie below itself", rec.Parent, rec.Name)
+			return workflow.Invalid("parent", "project %s lies below project %s, or is that project: a project cannot lie below itself", rec.Parent, rec.Name)
 		}
 	}
 	if len(above)+height > mostProjectDepth {
-		return invalid("parent", "below project %s it would lie too deep: at most %d projects lie on the way from the root", rec.Parent, mostProjectDepth)
+		return workflow.Invalid("parent", "below project %s it would lie too deep: at most %d projects lie on the way from the root", rec.Parent, mostProjectDepth)
 	}
 	return nil
 }
@@ -302,7 +302,7 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		return api.Project{}, noProject(name)
 	}
 	if in.Name != nil && *in.Name != name {
-		return api.Project{}, invalid("name", "a project keeps its name: make another one, and move what lies in it")
+		return api.Project{}, workflow.Invalid("name", "a project keeps its name: make another one, and move what lies in it")
 	}
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
@@ -350,7 +350,7 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 		return err
 	}
 	if name == record.GlobalProject {
-		return invalid("project", "project global is the root of all projects and cannot be deleted")
+		return workflow.Invalid("project", "project global is the root of all projects and cannot be deleted")
 	}
 	if workflow.CheckWorkspaceName(name) != nil {
 		return noProject(name)

@@ -32,7 +32,7 @@ func checkRoles(w *api.Workspace) error {
 		return err
 	}
 	if w.Role != "" && w.PreviewRole != "" && pathOfRole(w.Role) != pathOfRole(w.PreviewRole) {
-		return invalid("preview_role", "role and preview_role lie under the same path, and %s and %s do not: a pool assumes roles under one path", pathOfRole(w.Role), pathOfRole(w.PreviewRole))
+		return workflow.Invalid("preview_role", "role and preview_role lie under the same path, and %s and %s do not: a pool assumes roles under one path", pathOfRole(w.Role), pathOfRole(w.PreviewRole))
 	}
 	return nil
 }
@@ -43,7 +43,7 @@ func checkRole(field, arn string) error {
 		return nil
 	}
 	if path := pathOfRole(arn); path == "" || len(path) > maxRolePath {
-		return invalid(field, "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", text.Cut(arn, 200))
+		return workflow.Invalid(field, "%q is not the ARN of a role, such as arn:aws:iam::123456789012:role/dayfly/POOL/NAME", text.Cut(arn, 200))
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func pathOfRole(arn string) string {
 // checkRolePath refuses what is not a path of roles.
 func checkRolePath(path string) error {
 	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
-		return invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", text.Cut(path, 200))
+		return workflow.Invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", text.Cut(path, 200))
 	}
 	return nil
 }

@@ -298,17 +298,17 @@ func checkRoute(w *api.Workspace) error {
 	w.Project = cmp.Or(w.Project, record.GlobalProject)
 	for _, s := range []struct{ field, name string }{{"project", w.Project}, {"stack", w.Stack}, {"namespace", w.Namespace}} {
 		if s.name != "" && workflow.CheckWorkspaceName(s.name) != nil {
-			return invalid(s.field, "a %s has 1 to 64 characters of A-Z, a-z, 0-9, _ and -; %q has others", s.field, text.Cut(s.name, 64))
+			return workflow.Invalid(s.field, "a %s has 1 to 64 characters of A-Z, a-z, 0-9, _ and -; %q has others", s.field, text.Cut(s.name, 64))
 		}
 	}
 	w.Labels = sorted(w.Labels)
 	switch {
 	case len(w.Labels) > 0 && w.Pool != "":
-		return invalid("labels", "a workspace names a pool or labels, not both: leave one of them out")
+		return workflow.Invalid("labels", "a workspace names a pool or labels, not both: leave one of them out")
 	case len(w.Labels) > 0 && w.Runner != "":
-		return invalid("runner", "an instance is one of a pool, and labels leave the pool open: leave labels or runner out")
+		return workflow.Invalid("runner", "an instance is one of a pool, and labels leave the pool open: leave labels or runner out")
 	case len(w.Runner) > 128 || strings.ContainsFunc(w.Runner, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return invalid("runner", "the name of an instance has at most 128 printable characters without spaces")
+		return workflow.Invalid("runner", "the name of an instance has at most 128 printable characters without spaces")
 	}
 	return checkLabels(w.Labels, mostLabelTarget)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // keepState is the state setting to store: what the caller asks for, with its place in full. A setting that stays the
@@ -60,7 +61,7 @@ func checkState(w *api.Workspace, before *api.State) error {
 		return nil
 	}
 	refuse := func(field, format string, args ...any) error {
-		return invalid(strings.TrimSuffix("state."+field, "."), format, args...)
+		return workflow.Invalid(strings.TrimSuffix("state."+field, "."), format, args...)
 	}
 	engine := api.EngineOf(w.Engine)
 	if s.Kind != "" && engine.Places != nil && !slices.Contains(engine.Places, s.Kind) {

@@ -26,7 +26,7 @@ func (p *Calls) setTarget(ctx context.Context, c *ledger.Change, poolID string, 
 		return workflow.Refuse(workflow.ErrUnsupported, "wake_target", "this control plane does not wake pollers, so a wake target would have no effect: leave it out; agents of the pool find their work by polling")
 	}
 	if *target != "" && !wakeTarget().MatchString(*target) {
-		return invalid("wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")
+		return workflow.Invalid("wake_target", "a wake target is the ARN or the name of a Lambda function whose name begins with dayfly-wake-")
 	}
 	k := record.WakeTargetKey(poolID)
 	before, _, err := ledger.Load[record.WakeTarget](ctx, c, k)

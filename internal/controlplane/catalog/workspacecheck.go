@@ -29,10 +29,6 @@ import (
 // maxWorkspace bounds a workspace's settings, because each spec contains them.
 const maxWorkspace = 200 << 10
 
-func invalid(field, format string, args ...any) error {
-	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
-}
-
 // MaxRuntime is how long a run of a workspace may take.
 func MaxRuntime(w api.Workspace) (time.Duration, error) {
 	if w.MaxRuntime == "" {
@@ -40,7 +36,7 @@ func MaxRuntime(w api.Workspace) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(w.MaxRuntime)
 	if err != nil || d < time.Second || d > workflow.MaxMaxRuntime {
-		return 0, invalid("max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, text.Cut(w.MaxRuntime, 40))
+		return 0, workflow.Invalid("max_runtime", "max_runtime is a duration such as 90m, from 1s to %s; %q is not", workflow.MaxMaxRuntime, text.Cut(w.MaxRuntime, 40))
 	}
 	return d, nil
 }
@@ -65,16 +61,16 @@ func checkName(w *api.Workspace) error { return workflow.CheckWorkspaceName(w.Na
 func checkEngine(w *api.Workspace) error {
 	engine := api.EngineOf(w.Engine)
 	if engine.Name == "" {
-		return invalid("engine", "engine is %s, not %q", api.EngineNames(), text.Cut(w.Engine, 40))
+		return workflow.Invalid("engine", "engine is %s, not %q", api.EngineNames(), text.Cut(w.Engine, 40))
 	}
 	if err := checkCommands(w); err != nil {
 		return err
 	}
 	if w.EngineVersion != "" && !engine.Program {
-		return invalid("engine_version", "engine %s has no version", w.Engine)
+		return workflow.Invalid("engine_version", "engine %s has no version", w.Engine)
 	}
 	if _, err := version.NewConstraint(w.EngineVersion); err != nil && strings.TrimSpace(w.EngineVersion) != "" {
-		return invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", text.Cut(w.EngineVersion, 40))
+		return workflow.Invalid("engine_version", "engine_version is a version or constraint, such as 1.11.4 or ~> 1.10; %q is neither", text.Cut(w.EngineVersion, 40))
 	}
 	return nil
 }
@@ -90,7 +86,7 @@ func checkSize(w *api.Workspace) error {
 		return err
 	}
 	if _, err := task.SizeOf(w.Size); err != nil {
-		return invalid("size", "%v", err)
+		return workflow.Invalid("size", "%v", err)
 	}
 	w.Size = cmp.Or(w.Size, "small")
 	return nil
@@ -102,10 +98,10 @@ func checkLimits(w *api.Workspace) error {
 		return err
 	}
 	if w.MaxActive < 0 || w.MaxActive > 1000 {
-		return invalid("max_active", "max_active lies between 0 (the default) and 1000")
+		return workflow.Invalid("max_active", "max_active lies between 0 (the default) and 1000")
 	}
 	if w.DefaultPriority < -100 || w.DefaultPriority > 100 {
-		return invalid("default_priority", "a priority lies between -100 and 100")
+		return workflow.Invalid("default_priority", "a priority lies between -100 and 100")
 	}
 	return nil
 }
@@ -116,7 +112,7 @@ func checkEnvironment(w *api.Workspace) error {
 			return err
 		}
 		if strings.ContainsRune(w.Environment[name], 0) {
-			return invalid("environment."+name, "a value cannot contain NUL")
+			return workflow.Invalid("environment."+name, "a value cannot contain NUL")
 		}
 		if err := checkLength("environment."+name, name, w.Environment[name]); err != nil {
 			return err
@@ -128,7 +124,7 @@ func checkEnvironment(w *api.Workspace) error {
 func checkVariables(w *api.Workspace) error {
 	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
 		if !api.VariableName(w.Engine, name) {
-			return invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
+			return workflow.Invalid("variables", "%q is not the name of a variable", text.Cut(name, 64))
 		}
 		if w.Engine == api.EngineCommand || w.Engine == api.EngineTerragrunt { // which get them in the environment
 			value, ok := w.Variables[name].(string)
@@ -162,7 +158,7 @@ func checkPullRequests(w *api.Workspace) error { return pullrequest.CheckSetting
 
 func checkSecrets(w *api.Workspace) error {
 	if len(w.Secrets) > 50 {
-		return invalid("secrets", "a workspace has at most 50 secrets")
+		return workflow.Invalid("secrets", "a workspace has at most 50 secrets")
 	}
 	for i, s := range w.Secrets {
 		if err := checkSecret(fmt.Sprintf("secrets[%d]", i), s); err != nil {
@@ -176,7 +172,7 @@ func checkSecrets(w *api.Workspace) error {
 func checkBytes(w *api.Workspace) error {
 	data, err := json.Marshal(w)
 	if err != nil {
-		return invalid("", "cannot encode the workspace: %v", err)
+		return workflow.Invalid("", "cannot encode the workspace: %v", err)
 	}
 	if len(data) > maxWorkspace {
 		return workflow.Refuse(workflow.ErrTooLarge, "", "the workspace has %d bytes, the limit is %d", len(data), maxWorkspace)
@@ -187,12 +183,12 @@ func checkBytes(w *api.Workspace) error {
 func checkCommands(w *api.Workspace) error {
 	if w.Engine != api.EngineCommand {
 		if len(w.Commands) > 0 {
-			return invalid("commands", "commands go with engine command only")
+			return workflow.Invalid("commands", "commands go with engine command only")
 		}
 		return nil
 	}
 	if len(w.Commands) == 0 {
-		return invalid("commands", "engine command needs at least one command, such as commands.update")
+		return workflow.Invalid("commands", "engine command needs at least one command, such as commands.update")
 	}
 	known := []string{string(workflow.InsightsScan)}
 	for _, op := range workflow.Operations() {
@@ -202,10 +198,10 @@ func checkCommands(w *api.Workspace) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Commands)) {
 		if !slices.Contains(known, name) {
-			return invalid("commands", "%q is not one of %s", text.Cut(name, 40), strings.Join(known, ", "))
+			return workflow.Invalid("commands", "%q is not one of %s", text.Cut(name, 40), strings.Join(known, ", "))
 		}
 		if w.Commands[name] == "" {
-			return invalid("commands."+name, "the command is empty")
+			return workflow.Invalid("commands."+name, "the command is empty")
 		}
 	}
 	return nil
@@ -214,7 +210,7 @@ func checkCommands(w *api.Workspace) error {
 // checkLength refuses what is too long for an environment variable.
 func checkLength(field, name, value string) error {
 	if len(name)+len(value) > api.MaxEnvironmentEntry {
-		return invalid(field, "it has %d bytes, and an environment variable has at most %d with its name: put the value into a file with files of the workspace", len(value), api.MaxEnvironmentEntry)
+		return workflow.Invalid(field, "it has %d bytes, and an environment variable has at most %d with its name: put the value into a file with files of the workspace", len(value), api.MaxEnvironmentEntry)
 	}
 	return nil
 }
@@ -223,10 +219,10 @@ func checkLength(field, name, value string) error {
 // or into each program that it starts (LD_).
 func checkEnv(field, name string) error {
 	if !env.Valid(name) {
-		return invalid(field, "%q is not the name of an environment variable", text.Cut(name, 64))
+		return workflow.Invalid(field, "%q is not the name of an environment variable", text.Cut(name, 64))
 	}
 	if env.Reserved(name) {
-		return invalid(field, "%s cannot be set: names that start with DAYFLY_ or LD_ are reserved", name)
+		return workflow.Invalid(field, "%s cannot be set: names that start with DAYFLY_ or LD_ are reserved", name)
 	}
 	return nil
 }
@@ -234,7 +230,7 @@ func checkEnv(field, name string) error {
 func checkSecret(field string, s api.Secret) error {
 	switch {
 	case (s.Env == "") == (s.File == ""):
-		return invalid(field, "set either env or file of a secret, not both")
+		return workflow.Invalid(field, "set either env or file of a secret, not both")
 	case s.Env != "":
 		if err := checkEnv(field+".env", s.Env); err != nil {
 			return err
@@ -245,7 +241,7 @@ func checkSecret(field string, s api.Secret) error {
 		}
 	}
 	if s.Ref == "" || len(s.Ref) > 2048 {
-		return invalid(field+".ref", "a secret has a reference, such as file:NAME")
+		return workflow.Invalid(field+".ref", "a secret has a reference, such as file:NAME")
 	}
 	return CheckRef(field+".ref", s.Ref)
 }
@@ -263,13 +259,13 @@ func CheckRef(field, ref string) error {
 	if storedRef().MatchString(ref) && (scheme != "vault" || len(ref) <= api.MaxSecretRef) || ok && name != "" && (scheme == "file" || scheme == "env") {
 		return nil
 	}
-	return invalid(field, "a reference is file:NAME, env:NAME, vault:PATH#KEY, or the ARN of a secret in Secrets Manager or of a parameter in Systems Manager; it names a secret and never holds its value")
+	return workflow.Invalid(field, "a reference is file:NAME, env:NAME, vault:PATH#KEY, or the ARN of a secret in Secrets Manager or of a parameter in Systems Manager; it names a secret and never holds its value")
 }
 
 // checkInside refuses a path that could lead out of its directory.
 func checkInside(field, p string) error {
 	if !api.Inside(p) {
-		return invalid(field, "%q must be a relative path without . and .. in it", text.Cut(p, 80))
+		return workflow.Invalid(field, "%q must be a relative path without . and .. in it", text.Cut(p, 80))
 	}
 	return nil
 }
@@ -283,14 +279,14 @@ func checkSource(s api.Source) error {
 	}
 	switch {
 	case kinds != 1:
-		return invalid("source", "set one of directory, git and archive as the source")
+		return workflow.Invalid("source", "set one of directory, git and archive as the source")
 	case s.Directory == "" && s.Path != "":
-		return invalid("source.path", "it goes with a directory; git and archive have a path of their own")
+		return workflow.Invalid("source.path", "it goes with a directory; git and archive have a path of their own")
 	case s.Archive != nil:
 		return checkArchive(s.Archive)
 	case s.Directory != "":
 		if !path.IsAbs(s.Directory) || path.Clean(s.Directory) != s.Directory || strings.ContainsRune(s.Directory, 0) || len(s.Directory) > 4000 {
-			return invalid("source.directory", "%q must be an absolute path without . and .. in it", text.Cut(s.Directory, 80))
+			return workflow.Invalid("source.directory", "%q must be an absolute path without . and .. in it", text.Cut(s.Directory, 80))
 		}
 		if s.Path != "" {
 			return checkInside("source.path", s.Path)
@@ -308,7 +304,7 @@ var (
 
 func checkArchive(a *api.ArchiveSource) error {
 	refuse := func(field, format string, args ...any) error {
-		return invalid("source.archive."+field, format, args...)
+		return workflow.Invalid("source.archive."+field, format, args...)
 	}
 	u, err := url.Parse(a.URL)
 	if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
@@ -353,7 +349,7 @@ var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 
 func checkGit(g *api.GitSource) error {
 	refuse := func(field, format string, args ...any) error {
-		return invalid("source.git."+field, format, args...)
+		return workflow.Invalid("source.git."+field, format, args...)
 	}
 	ssh := scpLike().MatchString(g.URL)
 	if !ssh {
@@ -417,13 +413,13 @@ var imageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 // checkPlace refuses wishes for image, Spot and disk that no pool could grant. Whether its pool does is known there.
 func checkPlace(w *api.Workspace) error {
 	if w.Image != "" && !imageName().MatchString(w.Image) {
-		return invalid("image", "image is the name of one of the pool's images: 1 to 64 characters of A-Z, a-z, 0-9, _, . and -; %s is not", text.Quote(w.Image, 64))
+		return workflow.Invalid("image", "image is the name of one of the pool's images: 1 to 64 characters of A-Z, a-z, 0-9, _, . and -; %s is not", text.Quote(w.Image, 64))
 	}
 	if !slices.Contains([]string{"", "never", "reads", "all"}, w.Spot) {
-		return invalid("spot", "spot is never, reads or all, not %q", text.Cut(w.Spot, 40))
+		return workflow.Invalid("spot", "spot is never, reads or all, not %q", text.Cut(w.Spot, 40))
 	}
 	if w.DiskGiB < 0 || w.DiskGiB > 200 {
-		return invalid("disk_gib", "disk_gib lies between 0 (the pool's default) and 200")
+		return workflow.Invalid("disk_gib", "disk_gib lies between 0 (the pool's default) and 200")
 	}
 	return nil
 }

@@ -21,39 +21,39 @@ const (
 // checkDependencies refuses inputs that no run could be given, and names that no workspace has.
 func checkDependencies(w *api.Workspace) error {
 	if len(w.Inputs) > mostInputs {
-		return invalid("inputs", "a workspace has at most %d inputs", mostInputs)
+		return workflow.Invalid("inputs", "a workspace has at most %d inputs", mostInputs)
 	}
 	if len(w.After) > mostAfter {
-		return invalid("after", "a workspace runs after at most %d others", mostAfter)
+		return workflow.Invalid("after", "a workspace runs after at most %d others", mostAfter)
 	}
 	taken := map[string]bool{}
 	for i, in := range w.Inputs {
 		field, name := fmt.Sprintf("inputs[%d]", i), cmp.Or(in.Variable, in.Output)
 		switch {
 		case workflow.CheckWorkspaceName(in.Workspace) != nil:
-			return invalid(field+".workspace", "%s is not the name of a workspace", text.Quote(in.Workspace, 64))
+			return workflow.Invalid(field+".workspace", "%s is not the name of a workspace", text.Quote(in.Workspace, 64))
 		case in.Output == "" || len(in.Output) > 255 || strings.ContainsFunc(in.Output, unicode.IsControl):
-			return invalid(field+".output", "name an output of workspace %s, in at most 255 characters", in.Workspace)
+			return workflow.Invalid(field+".output", "name an output of workspace %s, in at most 255 characters", in.Workspace)
 		case len(name) > 255 || !api.VariableName(w.Engine, name):
-			return invalid(field+".variable", "%s is not the name of a variable: say in %s.variable which one gets the output", text.Quote(name, 64), field)
+			return workflow.Invalid(field+".variable", "%s is not the name of a variable: say in %s.variable which one gets the output", text.Quote(name, 64), field)
 		case taken[name]:
-			return invalid(field+".variable", "variable %s gets two outputs: give each output a variable of its own", name)
+			return workflow.Invalid(field+".variable", "variable %s gets two outputs: give each output a variable of its own", name)
 		case in.Sensitive && w.Engine == api.EnginePulumi:
-			return invalid(field+".sensitive", "pulumi keeps the configuration of each run in the history of its stack, where the value would outlive the run: name a secret in secrets instead")
+			return workflow.Invalid(field+".sensitive", "pulumi keeps the configuration of each run in the history of its stack, where the value would outlive the run: name a secret in secrets instead")
 		case in.Preview && !in.Sensitive:
-			return invalid(field+".preview", "preview goes with sensitive: every run gets an output that is not sensitive")
+			return workflow.Invalid(field+".preview", "preview goes with sensitive: every run gets an output that is not sensitive")
 		}
 		if _, set := w.Variables[name]; set {
-			return invalid(field+".variable", "variable %s stands in variables too: leave one of the two out", name)
+			return workflow.Invalid(field+".variable", "variable %s stands in variables too: leave one of the two out", name)
 		}
 		taken[name] = true
 	}
 	for i, name := range w.After {
 		if workflow.CheckWorkspaceName(name) != nil {
-			return invalid(fmt.Sprintf("after[%d]", i), "%s is not the name of a workspace", text.Quote(name, 64))
+			return workflow.Invalid(fmt.Sprintf("after[%d]", i), "%s is not the name of a workspace", text.Quote(name, 64))
 		}
 		if slices.Contains(w.After[:i], name) {
-			return invalid(fmt.Sprintf("after[%d]", i), "workspace %s is named twice", name)
+			return workflow.Invalid(fmt.Sprintf("after[%d]", i), "workspace %s is named twice", name)
 		}
 	}
 	return nil

@@ -31,9 +31,9 @@ func checkInputs(w *api.Workspace) error {
 	}
 	switch {
 	case len(w.Files) > 50:
-		return invalid("files", "a workspace has at most 50 files")
+		return workflow.Invalid("files", "a workspace has at most 50 files")
 	case len(w.Hooks) > 50:
-		return invalid("hooks", "a workspace has at most 50 hooks")
+		return workflow.Invalid("hooks", "a workspace has at most 50 hooks")
 	case size > maxTexts:
 		return workflow.Refuse(workflow.ErrTooLarge, "files", "files and hooks have %d bytes together, the limit is %d; keep larger files in the source", size, maxTexts)
 	}
@@ -44,7 +44,7 @@ func checkInputs(w *api.Workspace) error {
 				return err
 			}
 			if slices.Contains(s.Steps[:j], step) {
-				return invalid(field, "step %s is given twice", step)
+				return workflow.Invalid(field, "step %s is given twice", step)
 			}
 		}
 	}
@@ -53,11 +53,11 @@ func checkInputs(w *api.Workspace) error {
 
 func checkFile(field, p string, earlier []api.File) error {
 	if err := api.CheckFilePath(p); err != nil {
-		return invalid(field, "%s cannot be written: %v", text.Quote(p, 80), err)
+		return workflow.Invalid(field, "%s cannot be written: %v", text.Quote(p, 80), err)
 	}
 	for _, e := range earlier {
 		if strings.HasPrefix(p+"/", e.Path+"/") || strings.HasPrefix(e.Path, p+"/") {
-			return invalid(field, "%s and %s cannot both be written", text.Quote(e.Path, 80), text.Quote(p, 80))
+			return workflow.Invalid(field, "%s and %s cannot both be written", text.Quote(e.Path, 80), text.Quote(p, 80))
 		}
 	}
 	return nil
@@ -66,11 +66,11 @@ func checkFile(field, p string, earlier []api.File) error {
 func checkHook(field string, h api.Hook, engine string) error {
 	switch {
 	case (h.Before == "") == (h.After == ""):
-		return invalid(field, "set either before or after of a hook, not both")
+		return workflow.Invalid(field, "set either before or after of a hook, not both")
 	case len(h.Name) > 64 || strings.ContainsFunc(h.Name, unicode.IsControl):
-		return invalid(field+".name", "the name of a hook has at most 64 characters and no control characters")
+		return workflow.Invalid(field+".name", "the name of a hook has at most 64 characters and no control characters")
 	case strings.TrimSpace(h.Run) == "" || strings.ContainsRune(h.Run, 0):
-		return invalid(field+".run", "a hook has a script without NUL")
+		return workflow.Invalid(field+".run", "a hook has a script without NUL")
 	case h.Before != "":
 		return checkStep(field+".before", h.Before, engine)
 	}
@@ -79,7 +79,7 @@ func checkHook(field string, h api.Hook, engine string) error {
 
 func checkStep(field, step, engine string) error {
 	if steps := api.EngineSteps(engine); !slices.Contains(steps, step) {
-		return invalid(field, "the steps of engine %s are %s; %s is none of them", engine, strings.Join(steps, ", "), text.Quote(step, 40))
+		return workflow.Invalid(field, "the steps of engine %s are %s; %s is none of them", engine, strings.Join(steps, ", "), text.Quote(step, 40))
 	}
 	return nil
 }

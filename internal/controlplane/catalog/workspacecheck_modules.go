@@ -12,6 +12,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // checkVersion checks what a git source says instead of ref.
@@ -21,10 +22,10 @@ func checkVersion(g *api.GitSource) error {
 		return nil
 	}
 	if g.Ref != "" {
-		return invalid(field, "set either ref or version, not both")
+		return workflow.Invalid(field, "set either ref or version, not both")
 	}
 	if _, err := version.NewConstraint(g.Version); err != nil || len(g.Version) > 100 {
-		return invalid(field, "%q is not a version or a constraint, such as 1.4.2 or ~> 1.4", text.Cut(g.Version, 40))
+		return workflow.Invalid(field, "%q is not a version or a constraint, such as 1.4.2 or ~> 1.4", text.Cut(g.Version, 40))
 	}
 	return nil
 }
@@ -38,7 +39,7 @@ var moduleHost = sync.OnceValue(func() *regexp.Regexp {
 
 func checkModules(all []api.ModuleCredential) error {
 	if len(all) > maxModules {
-		return invalid("modules", "a workspace has at most %d credentials for modules", maxModules)
+		return workflow.Invalid("modules", "a workspace has at most %d credentials for modules", maxModules)
 	}
 	seen := map[string]bool{}
 	for i, m := range all {
@@ -48,7 +49,7 @@ func checkModules(all []api.ModuleCredential) error {
 			return err
 		}
 		if seen[key] {
-			return invalid(field+".host", "%s is there twice; a host has one token, and one key for ssh whatever its port", m.Host)
+			return workflow.Invalid(field+".host", "%s is there twice; a host has one token, and one key for ssh whatever its port", m.Host)
 		}
 		seen[key] = true
 	}
@@ -65,15 +66,15 @@ func checkModule(field string, m api.ModuleCredential) (key string, err error) {
 	n, portErr := strconv.ParseUint(port, 10, 16)
 	switch ssh := m.SSHKeyRef != ""; {
 	case err != nil, len(host) > 255, !moduleHost().MatchString(name), hasPort && (portErr != nil || n == 0):
-		return "", invalid(field+".host", "%q is not the name of a host, such as modules.example.com or git.example.com:8443; a name with other letters is written in punycode (xn--...)", text.Cut(m.Host, 80))
+		return "", workflow.Invalid(field+".host", "%q is not the name of a host, such as modules.example.com or git.example.com:8443; a name with other letters is written in punycode (xn--...)", text.Cut(m.Host, 80))
 	case (m.TokenRef == "") == !ssh:
-		return "", invalid(field, "set either token_ref or ssh_key_ref, not both")
+		return "", workflow.Invalid(field, "set either token_ref or ssh_key_ref, not both")
 	case ssh && strings.TrimSpace(m.KnownHosts) == "":
-		return "", invalid(field+".known_hosts", "ssh needs the host's line of a known_hosts file, so that no other host can pose as it")
+		return "", workflow.Invalid(field+".known_hosts", "ssh needs the host's line of a known_hosts file, so that no other host can pose as it")
 	case !ssh && m.KnownHosts != "":
-		return "", invalid(field+".known_hosts", "known_hosts goes with ssh_key_ref")
+		return "", workflow.Invalid(field+".known_hosts", "known_hosts goes with ssh_key_ref")
 	case m.Username != "" && (ssh || strings.ContainsAny(m.Username, "\r\n\x00")):
-		return "", invalid(field+".username", "a user name goes with token_ref, and has one line")
+		return "", workflow.Invalid(field+".username", "a user name goes with token_ref, and has one line")
 	case ssh:
 		return "ssh " + name, CheckRef(field+".ssh_key_ref", m.SSHKeyRef)
 	}

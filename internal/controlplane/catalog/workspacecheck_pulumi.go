@@ -6,6 +6,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 var (
@@ -25,17 +26,17 @@ func checkStack(w api.Workspace) error {
 	}
 	switch {
 	case w.Engine != api.EnginePulumi && s.SecretsProvider != "":
-		return invalid("state.secrets_provider", "secrets_provider goes with engine pulumi")
+		return workflow.Invalid("state.secrets_provider", "secrets_provider goes with engine pulumi")
 	case w.Engine != api.EnginePulumi:
 		return nil
 	case s.Workspace == "":
-		return invalid("state.workspace", "engine pulumi needs the name of its stack, such as dev or acme/network/dev, in state.workspace")
+		return workflow.Invalid("state.workspace", "engine pulumi needs the name of its stack, such as dev or acme/network/dev, in state.workspace")
 	case len(s.Workspace) > 90 || !stackForm().MatchString(s.Workspace):
-		return invalid("state.workspace", "a stack is named STACK or ORGANIZATION/PROJECT/STACK, with at most 90 characters; %q is not", text.Cut(s.Workspace, 100))
+		return workflow.Invalid("state.workspace", "a stack is named STACK or ORGANIZATION/PROJECT/STACK, with at most 90 characters; %q is not", text.Cut(s.Workspace, 100))
 	case len(s.BackendConfig) > 0:
-		return invalid("state.backend_config", "backend_config goes with terraform and tofu; for pulumi, set PULUMI_BACKEND_URL in environment")
+		return workflow.Invalid("state.backend_config", "backend_config goes with terraform and tofu; for pulumi, set PULUMI_BACKEND_URL in environment")
 	case s.SecretsProvider != "" && !providerForm().MatchString(s.SecretsProvider):
-		return invalid("state.secrets_provider", "secrets_provider is default, passphrase, or a key as awskms://, azurekeyvault://, gcpkms:// or hashivault://, without credentials in it")
+		return workflow.Invalid("state.secrets_provider", "secrets_provider is default, passphrase, or a key as awskms://, azurekeyvault://, gcpkms:// or hashivault://, without credentials in it")
 	}
 	return nil
 }

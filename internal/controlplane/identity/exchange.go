@@ -23,7 +23,7 @@ import (
 // caller is not known yet. A refusal of a token whose signature is good is audited; others are only counted.
 func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.IssuedToken, err error) {
 	if in.Expiration != 0 && in.Expiration < int(api.LeastLifetime.Seconds()) {
-		return out, invalid("expiration", "a token lives for at least 60 seconds")
+		return out, workflow.Invalid("expiration", "a token lives for at least 60 seconds")
 	}
 	w := wanted{lifetime: time.Duration(min(in.Expiration, int(api.MostLifetime.Seconds()))) * time.Second}
 	if w.kind, err = kindOf(in); err != nil {
@@ -33,11 +33,11 @@ func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.Is
 		return out, err
 	}
 	if w.pool != "" && w.kind != "" && w.kind != api.KindPool {
-		return out, invalid("scope", "only a token of a pool has a scope: leave scope out, or ask for %spool", api.TokenTypePrefix)
+		return out, workflow.Invalid("scope", "only a token of a pool has a scope: leave scope out, or ask for %spool", api.TokenTypePrefix)
 	}
 	org, named := strings.CutPrefix(in.Audience, api.OrganizationPrefix)
 	if in.Audience != "" && (!named || CheckName(org) != nil) {
-		return out, invalid("audience", "want %s and the name of the organization, not %q", api.OrganizationPrefix, text.Cut(in.Audience, 100))
+		return out, workflow.Invalid("audience", "want %s and the name of the organization, not %q", api.OrganizationPrefix, text.Cut(in.Audience, 100))
 	}
 	switch in.GrantType {
 	case api.GrantExchange:
@@ -65,7 +65,7 @@ func kindOf(in api.TokenRequest) (string, error) {
 	}
 	kind, _ := strings.CutPrefix(in.RequestedTokenType, api.TokenTypePrefix)
 	if !slices.Contains([]string{api.KindUser, api.KindService, api.KindPool}, kind) {
-		return "", invalid("requested_token_type", "want %s and user, service or pool, not %q", api.TokenTypePrefix, text.Cut(in.RequestedTokenType, 100))
+		return "", workflow.Invalid("requested_token_type", "want %s and user, service or pool, not %q", api.TokenTypePrefix, text.Cut(in.RequestedTokenType, 100))
 	}
 	return kind, nil
 }
@@ -73,7 +73,7 @@ func kindOf(in api.TokenRequest) (string, error) {
 func poolOf(scope string) (string, error) {
 	pool, ok := strings.CutPrefix(scope, "pool:")
 	if scope != "" && (!ok || !isPlain(pool)) {
-		return "", invalid("scope", "want pool: and the id or the name of one pool, not %q", text.Cut(scope, 100))
+		return "", workflow.Invalid("scope", "want pool: and the id or the name of one pool, not %q", text.Cut(scope, 100))
 	}
 	return pool, nil
 }
@@ -93,11 +93,11 @@ func lifetime(asked, allowed time.Duration) time.Duration {
 func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w wanted) (out api.IssuedToken, err error) {
 	switch {
 	case org == "":
-		return out, invalid("audience", "name the organization: %s and its name", api.OrganizationPrefix)
+		return out, workflow.Invalid("audience", "name the organization: %s and its name", api.OrganizationPrefix)
 	case in.SubjectToken == "":
-		return out, invalid("subject_token", "send the token of the issuer")
+		return out, workflow.Invalid("subject_token", "send the token of the issuer")
 	case !slices.Contains([]string{api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess}, in.SubjectTokenType):
-		return out, invalid("subject_token_type", "want %s, %s or %s", api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess)
+		return out, workflow.Invalid("subject_token_type", "want %s, %s or %s", api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess)
 	}
 	url, err := oidc.IssuerOf(in.SubjectToken)
 	if err != nil {
@@ -326,7 +326,7 @@ func (p *Calls) clientCredentials(ctx context.Context, org string, in api.TokenR
 	case record.CheckID(in.ClientID) != nil || len(in.ClientSecret) > 200:
 		return out, unknown
 	case w.kind != "" && w.kind != api.KindService || w.pool != "":
-		return out, invalid("requested_token_type", "a service principal gets a token of its own kind: %sservice", api.TokenTypePrefix)
+		return out, workflow.Invalid("requested_token_type", "a service principal gets a token of its own kind: %sservice", api.TokenTypePrefix)
 	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		ck := record.ClientKey(in.ClientID)

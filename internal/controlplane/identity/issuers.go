@@ -18,14 +18,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func invalid(field, format string, args ...any) error {
-	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
-}
-
 // CheckName refuses a name that cannot be part of a key or of an address.
 func CheckName(name string) error {
 	if !isPlain(name) {
-		return invalid("name", "a name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, not %q", text.Cut(name, 80))
+		return workflow.Invalid("name", "a name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, not %q", text.Cut(name, 80))
 	}
 	return workflow.CheckNoID(name)
 }
@@ -77,7 +73,7 @@ func (p *Calls) settleIssuer(ctx context.Context, c *ledger.Change, org string, 
 	case err != nil:
 		return out, err
 	case old != nil && old.V.I.URL != in.URL:
-		return out, invalid("url", "the address of an issuer never changes, and that of %s is %s: make another issuer", in.Name, old.V.I.URL)
+		return out, workflow.Invalid("url", "the address of an issuer never changes, and that of %s is %s: make another issuer", in.Name, old.V.I.URL)
 	case old == nil && taken:
 		return out, workflow.Refuse(workflow.ErrExists, "url", "issuer %s has this address: add the rules there", other.ID)
 	}
@@ -91,7 +87,7 @@ func (p *Calls) settleIssuer(ctx context.Context, c *ledger.Change, org string, 
 func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
 	// Of these kinds the control plane itself makes names KIND/NAME, as of an issuer ISSUER/SUBJECT.
 	if slices.Contains([]string{"service", "schedule", "pull-request"}, in.Name) {
-		return invalid("name", "%s/ begins the names of what acts here without a person: choose another name", in.Name)
+		return workflow.Invalid("name", "%s/ begins the names of what acts here without a person: choose another name", in.Name)
 	}
 	if err := p.issuers.CheckAddress("url", in.URL); err != nil {
 		return err
@@ -102,19 +98,19 @@ func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
 	ours := api.OrganizationPrefix + org
 	for _, a := range in.Audiences {
 		if a == "" || len(a) > 512 {
-			return invalid("audiences", "an audience has 1 to 512 bytes")
+			return workflow.Invalid("audiences", "an audience has 1 to 512 bytes")
 		}
 		if in.Shared && a != ours && !strings.HasPrefix(a, ours+":") {
-			return invalid("audiences", "strangers get tokens of %s too, so an audience must be of this organization alone: want %s and not %q", in.URL, ours, a)
+			return workflow.Invalid("audiences", "strangers get tokens of %s too, so an audience must be of this organization alone: want %s and not %q", in.URL, ours, a)
 		}
 	}
 	for _, a := range in.Algorithms {
 		if !slices.Contains(oidc.Algorithms(), a) {
-			return invalid("algorithms", "%q is not taken: there are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
+			return workflow.Invalid("algorithms", "%q is not taken: there are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
 		}
 	}
 	if in.Login != nil && in.Login.ClientID == "" {
-		return invalid("login.client_id", "to log people in, name the id of a public client of the issuer")
+		return workflow.Invalid("login.client_id", "to log people in, name the id of a public client of the issuer")
 	}
 	return checkRules(*in)
 }
@@ -123,14 +119,14 @@ func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
 func checkRules(in api.Issuer) error {
 	owners, _ := in.Owners()
 	if in.Shared && len(owners) == 0 {
-		return invalid("owner_claim", "strangers get tokens of %s too: name the claim that has an id of their owner which is never given to another", in.URL)
+		return workflow.Invalid("owner_claim", "strangers get tokens of %s too: name the claim that has an id of their owner which is never given to another", in.URL)
 	}
 	for i, r := range in.Rules {
 		if err := checkRule(fmt.Sprintf("rules.%d", i), r); err != nil {
 			return err
 		}
 		if in.Shared && !slices.ContainsFunc(owners, func(o string) bool { return r.Claims[o] != "" && !strings.Contains(r.Claims[o], "*") }) {
-			return invalid(fmt.Sprintf("rules.%d.claims", i), "strangers get tokens of %s too: add %s with its exact value, without *; names can be given up and taken over", in.URL, strings.Join(owners, " or "))
+			return workflow.Invalid(fmt.Sprintf("rules.%d.claims", i), "strangers get tokens of %s too: add %s with its exact value, without *; names can be given up and taken over", in.URL, strings.Join(owners, " or "))
 		}
 	}
 	return nil
@@ -139,41 +135,41 @@ func checkRules(in api.Issuer) error {
 // checkRule refuses a trust rule that cannot be meant. It is a pure function.
 func checkRule(at string, r api.TrustRule) error {
 	if len(r.Claims) == 0 && r.GroupsClaim == "" {
-		return invalid(at+".claims", "a rule without conditions trusts everybody who gets a token of the issuer: name a claim and its value")
+		return workflow.Invalid(at+".claims", "a rule without conditions trusts everybody who gets a token of the issuer: name a claim and its value")
 	}
 	if len(r.Claims) > 20 || len(r.Groups) > 100 || len(r.Grants) > 100 {
-		return invalid(at, "a rule has at most 20 claims, 100 groups and 100 grants")
+		return workflow.Invalid(at, "a rule has at most 20 claims, 100 groups and 100 grants")
 	}
 	for name, value := range r.Claims {
 		if name == "" || len(name) > 128 || value == "" || len(value) > 512 {
-			return invalid(at+".claims", "a claim's name has 1 to 128 bytes, and its value 1 to 512")
+			return workflow.Invalid(at+".claims", "a claim's name has 1 to 128 bytes, and its value 1 to 512")
 		}
 	}
 	if (r.GroupsClaim == "") != (len(r.Groups) == 0) {
-		return invalid(at+".groups_claim", "groups_claim and groups go together")
+		return workflow.Invalid(at+".groups_claim", "groups_claim and groups go together")
 	}
 	if d := r.MaxLifetimeSeconds; d != 0 && (d < int(api.LeastLifetime.Seconds()) || d > int(api.MostLifetime.Seconds())) {
-		return invalid(at+".max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
+		return workflow.Invalid(at+".max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
 	}
 	switch r.Becomes {
 	case api.KindPool:
 		if r.Pool == "" || r.Role != "" || len(r.Grants)+len(r.Groups) > 0 {
-			return invalid(at+".pool", "a rule that becomes a pool names the pool, and no role, grants or groups")
+			return workflow.Invalid(at+".pool", "a rule that becomes a pool names the pool, and no role, grants or groups")
 		}
 		return nil
 	case api.KindUser, api.KindService:
 		if r.Pool != "" {
-			return invalid(at+".pool", "only a rule that becomes a pool names one")
+			return workflow.Invalid(at+".pool", "only a rule that becomes a pool names one")
 		}
 	default:
-		return invalid(at+".becomes", "want user, service or pool, not %q", text.Cut(r.Becomes, 20))
+		return workflow.Invalid(at+".becomes", "want user, service or pool, not %q", text.Cut(r.Becomes, 20))
 	}
 	if r.Role == "" && len(r.Grants)+len(r.Groups) == 0 {
-		return invalid(at+".role", "name a role, grants in projects, or groups: without them the holder may do nothing")
+		return workflow.Invalid(at+".role", "name a role, grants in projects, or groups: without them the holder may do nothing")
 	}
 	for name, g := range r.Groups {
 		if name == "" || g.Role == "" && len(g.Grants) == 0 {
-			return invalid(at+".groups", "each group has a name, and a role or grants")
+			return workflow.Invalid(at+".groups", "each group has a name, and a role or grants")
 		}
 		if err := checkRole(at+".groups."+name+".role", g.Role); err != nil {
 			return err
@@ -185,7 +181,7 @@ func checkRule(at string, r api.TrustRule) error {
 // checkRole refuses a role that there is not.
 func checkRole(field, role string) error {
 	if role != "" && !slices.Contains(ranks, role) {
-		return invalid(field, "a role is viewer, operator or admin, not %q", text.Cut(role, 20))
+		return workflow.Invalid(field, "a role is viewer, operator or admin, not %q", text.Cut(role, 20))
 	}
 	return nil
 }
@@ -210,7 +206,7 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (
 				return nil, err
 			}
 			if !ok {
-				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "there is no pool %q: correct the name, or make it with dayfly pool create", text.Cut(r.Pool, 64))
+				return nil, workflow.Invalid(fmt.Sprintf("rules.%d.pool", i), "there is no pool %q: correct the name, or make it with dayfly pool create", text.Cut(r.Pool, 64))
 			}
 			rule.PoolID = name.ID
 			pool := record.PoolKey(org, name.ID)
@@ -219,7 +215,7 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (
 				return nil, err
 			}
 			if rec.Closed {
-				return nil, invalid(fmt.Sprintf("rules.%d.pool", i), "pool %s is closed: it was deleted; name another one", text.Cut(r.Pool, 64))
+				return nil, workflow.Invalid(fmt.Sprintf("rules.%d.pool", i), "pool %s is closed: it was deleted; name another one", text.Cut(r.Pool, 64))
 			}
 			c.Check(k)
 			c.Check(pool)
@@ -251,7 +247,7 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (
 func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions, error) {
 	out := api.LoginOptions{Organization: org, Issuers: []api.LoginOption{}}
 	if err := CheckName(org); err != nil {
-		return out, invalid("organization", "this is not the name of an organization")
+		return out, workflow.Invalid("organization", "this is not the name of an organization")
 	}
 	scan := record.SettingsOf(org, kind.Issuer, 100)
 	page, err := p.ledger.Range(ctx, scan)

@@ -83,11 +83,11 @@ func checkPipelines(of *api.Pipelines) error {
 		return nil
 	}
 	if _, ok := dialects[of.Kind]; !ok {
-		return invalid("pipelines.kind", "want github or gitlab, not %q", text.Cut(of.Kind, 20))
+		return workflow.Invalid("pipelines.kind", "want github or gitlab, not %q", text.Cut(of.Kind, 20))
 	}
 	host, path, ok := pullrequest.Repository("https://" + of.Host + "/a")
 	if !ok || path != "a" || strings.ContainsRune(of.Host, '@') {
-		return invalid("pipelines.host", "want the host of the repositories, such as github.com, not %q", text.Cut(of.Host, 80))
+		return workflow.Invalid("pipelines.host", "want the host of the repositories, such as github.com, not %q", text.Cut(of.Host, 80))
 	}
 	of.Host = host
 	return nil

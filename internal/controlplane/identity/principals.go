@@ -29,9 +29,9 @@ func checkPrincipalName(name string) error {
 	}
 	switch {
 	case name == "" || len(name) > maxPrincipalName || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }):
-		return invalid("name", "a name has 1 to %d letters, digits and characters of %s, not %q", maxPrincipalName, others, text.Cut(name, 80))
+		return workflow.Invalid("name", "a name has 1 to %d letters, digits and characters of %s, not %q", maxPrincipalName, others, text.Cut(name, 80))
 	case slices.Contains([]string{rules.ByRule, DataDirectory}, name):
-		return invalid("name", "%s is what the control plane calls itself: choose another name", name)
+		return workflow.Invalid("name", "%s is what the control plane calls itself: choose another name", name)
 	}
 	return workflow.CheckNoID(name)
 }
@@ -114,11 +114,11 @@ func FindPrincipal(ctx context.Context, c *ledger.Change, org, field, name strin
 	issuer, subject, of := strings.Cut(name, "/")
 	if of {
 		if !isPlain(issuer) || subject == "" {
-			return api.PrincipalRef{}, invalid(field, "want the name of a principal, or ISSUER/SUBJECT, not %q", text.Cut(name, 80))
+			return api.PrincipalRef{}, workflow.Invalid(field, "want the name of a principal, or ISSUER/SUBJECT, not %q", text.Cut(name, 80))
 		}
 		is, ok, err := ledger.Load[record.Settings[record.Issuer]](ctx, c, record.SettingsKey(org, kind.Issuer, issuer))
 		if err == nil && !ok {
-			err = invalid(field, "there is no issuer %s: register it with dayfly apply, or name a principal", issuer)
+			err = workflow.Invalid(field, "there is no issuer %s: register it with dayfly apply, or name a principal", issuer)
 		}
 		return api.PrincipalRef{ID: record.SubjectID(is.V.I.URL, subject), Name: shownName(issuer, subject)}, err
 	}
@@ -128,5 +128,5 @@ func FindPrincipal(ctx context.Context, c *ledger.Change, org, field, name strin
 			return made.Ref(), err
 		}
 	}
-	return api.PrincipalRef{}, invalid(field, "there is no principal %q: correct the name, or make it with dayfly principal create", text.Cut(name, 80))
+	return api.PrincipalRef{}, workflow.Invalid(field, "there is no principal %q: correct the name, or make it with dayfly principal create", text.Cut(name, 80))
 }

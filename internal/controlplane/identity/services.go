@@ -51,11 +51,11 @@ func settleService(ctx context.Context, c *ledger.Change, org string, s *record.
 	s.MaxLifetime = cmp.Or(s.MaxLifetime, api.DefaultLifetime)
 	switch {
 	case s.MaxLifetime < api.LeastLifetime || s.MaxLifetime > api.MostLifetime:
-		return invalid("max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
+		return workflow.Invalid("max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
 	case len(s.Grants) > 100:
-		return invalid("grants", "a service principal has at most 100 grants")
+		return workflow.Invalid("grants", "a service principal has at most 100 grants")
 	case s.Role == "" && len(s.Grants) == 0:
-		return invalid("role", "name a role or grants in projects: without them it may do nothing")
+		return workflow.Invalid("role", "name a role or grants in projects: without them it may do nothing")
 	}
 	if err := checkRole("role", s.Role); err != nil || in.Grants == nil {
 		return err
@@ -150,7 +150,7 @@ func (p *Calls) UpdateService(ctx context.Context, who Principal, name string, i
 func (p *Calls) RotateSecret(ctx context.Context, who Principal, name string, in api.RotateSecret) (out api.ServicePrincipalSecret, err error) {
 	const mostSeconds = 7 * 24 * 3600
 	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostSeconds {
-		return out, invalid("overlap_seconds", "an overlap has at most %d seconds", mostSeconds)
+		return out, workflow.Invalid("overlap_seconds", "an overlap has at most %d seconds", mostSeconds)
 	}
 	err = p.changeService(ctx, who, name, "service_principal.rotate", func(_ context.Context, c *ledger.Change, k store.Key, s *record.ServicePrincipal) (string, error) {
 		overlap := time.Duration(in.OverlapSeconds) * time.Second

@@ -113,7 +113,7 @@ func (s *Settings[T, V]) room(ctx context.Context, c *ledger.Change, org string)
 		n++
 	}
 	if n >= s.row.Max {
-		return invalid("name", "an organization has at most %d %s: delete one first", s.row.Max, s.row.Plural)
+		return workflow.Invalid("name", "an organization has at most %d %s: delete one first", s.row.Max, s.row.Plural)
 	}
 	return nil
 }

@@ -243,7 +243,7 @@ func CheckRoles(ctx context.Context, c *ledger.Change, org, at, role string, gra
 		return err
 	}
 	if len(grants) > mostGrants {
-		return invalid(at+".grants", "there are roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
+		return workflow.Invalid(at+".grants", "there are roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
 	}
 	return checkGrants(ctx, c, org, at+".grants", grants)
 }
@@ -255,10 +255,10 @@ func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants m
 	for _, project := range slices.Sorted(maps.Keys(grants)) {
 		field := at + "." + text.Cut(project, 64)
 		if !slices.Contains(ranks, grants[project]) {
-			return invalid(field, "a role is viewer, operator or admin")
+			return workflow.Invalid(field, "a role is viewer, operator or admin")
 		}
 		if workflow.CheckWorkspaceName(project) != nil {
-			return invalid(field, "there is no project %q", text.Cut(project, 64))
+			return workflow.Invalid(field, "there is no project %q", text.Cut(project, 64))
 		}
 		if project != record.GlobalProject {
 			keys = append(keys, record.ProjectKey(org, project))
@@ -267,7 +267,7 @@ func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants m
 	k, missing, err := c.Missing(ctx, org, keys...)
 	if err == nil && missing {
 		name := strings.TrimPrefix(k.Sort, record.ProjectKey(org, "").Sort)
-		err = invalid(at+"."+name, "there is no project %q: correct the name, or make it with dayfly project create", name)
+		err = workflow.Invalid(at+"."+name, "there is no project %q: correct the name, or make it with dayfly project create", name)
 	}
 	return err
 }

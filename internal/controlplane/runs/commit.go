@@ -16,9 +16,6 @@ import (
 // checkCommit refuses what cannot be asked for of a commit, and everything else to a pipeline that is not protected. It is
 // a pure function. Whose trigger submits is decided already: it runs nothing that changes the state.
 func checkCommit(who identity.Principal, in api.Submit, retry again) error {
-	invalid := func(field, format string, args ...any) error {
-		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
-	}
 	preview := in.Type == workflow.Deployment && in.Operation == workflow.Preview
 	if err := who.Confine("what is not a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
 		return err
@@ -36,22 +33,22 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 	}
 	switch {
 	case in.Commit == "" && in.Number != 0:
-		return invalid("number", "the number of a pull request goes with a commit")
+		return workflow.Invalid("number", "the number of a pull request goes with a commit")
 	case in.Commit == "":
 		return nil
 	case len(in.Commit) != 40 || !pullrequest.IsCommit(in.Commit):
-		return invalid("commit", "a commit is named by its 40 hexadecimal digits in lower case, not %q", text.Cut(in.Commit, 64))
+		return workflow.Invalid("commit", "a commit is named by its 40 hexadecimal digits in lower case, not %q", text.Cut(in.Commit, 64))
 	case in.Number < 0 || in.Number > mostNumber:
-		return invalid("number", "the number of a pull request lies between 1 and %d", mostNumber)
+		return workflow.Invalid("number", "the number of a pull request lies between 1 and %d", mostNumber)
 	case !workflow.Plans(in.Type, in.Operation) || in.Type != workflow.Deployment:
-		return invalid("operation", "a run of a commit is a deployment that plans: a preview, or an update of a protected pipeline")
+		return workflow.Invalid("operation", "a run of a commit is a deployment that plans: a preview, or an update of a protected pipeline")
 	case push:
 	case !preview && retry.trigger == nil:
-		return invalid("operation", "a pull request's commit is only previewed, not %s: approve the plan of its preview to apply it, or submit from a protected pipeline", in.Operation)
+		return workflow.Invalid("operation", "a pull request's commit is only previewed, not %s: approve the plan of its preview to apply it, or submit from a protected pipeline", in.Operation)
 	case in.TakeOver || in.BeginAnew:
-		return invalid("take_over", "take_over and begin_anew are not for the run of a pull request: settle first where the workspace's state is, with a run of your own")
+		return workflow.Invalid("take_over", "take_over and begin_anew are not for the run of a pull request: settle first where the workspace's state is, with a run of your own")
 	case in.Register != nil:
-		return invalid("register", "a run of a pull request does not make or change its workspace: do that before")
+		return workflow.Invalid("register", "a run of a pull request does not make or change its workspace: do that before")
 	}
 	if of := who.Pipeline; of != nil && retry.trigger == nil && in.Commit != of.Commit {
 		return workflow.Refuse(workflow.ErrForbidden, "commit", "this pipeline is of commit %q of %s/%s, and submits runs of that one only, not of %s", of.Commit, of.Host, of.Repository, in.Commit)

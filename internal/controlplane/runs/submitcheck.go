@@ -2,7 +2,6 @@ package runs
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -47,24 +46,23 @@ func checkSubmit(in *api.Submit) error {
 
 // checkInstructions refuses instructions about the state that contradict each other, or that do not apply to the run.
 func checkInstructions(in *api.Submit) error {
-	invalid := func(field, text string) error { return workflow.Refuse(workflow.ErrInvalid, field, "%s", text) }
 	switch {
 	case in.TakeOver && in.BeginAnew:
-		return invalid("take_over", "take_over and begin_anew contradict each other; set only one of them")
+		return workflow.Invalid("take_over", "take_over and begin_anew contradict each other; set only one of them")
 	case in.TakeOverFrom != "" && !in.TakeOver:
-		return invalid("take_over_from", "take_over_from goes with take_over")
+		return workflow.Invalid("take_over_from", "take_over_from goes with take_over")
 	case (in.TakeOver || in.BeginAnew) && !workflow.Plans(in.Type, in.Operation):
-		return invalid("take_over", "take_over and begin_anew go with a run that plans")
+		return workflow.Invalid("take_over", "take_over and begin_anew go with a run that plans")
 	case (in.LockID == "") == (in.Operation == workflow.StateUnlock):
-		return invalid("lock_id", "lock_id is required for operation state_unlock, and is for no other")
+		return workflow.Invalid("lock_id", "lock_id is required for operation state_unlock, and is for no other")
 	case (in.Push == nil) == (in.Operation == workflow.StatePush):
-		return invalid("push", "push is required for operation state_push, and is for no other")
+		return workflow.Invalid("push", "push is required for operation state_push, and is for no other")
 	case in.Push != nil && !rules.IsSHA256(in.Push.SHA256):
-		return invalid("push.sha256", "the state to push is named by its SHA-256: 64 hexadecimal digits in lower case")
+		return workflow.Invalid("push.sha256", "the state to push is named by its SHA-256: 64 hexadecimal digits in lower case")
 	case in.Push != nil && (in.Push.Size < 1 || in.Push.Size > api.MaxArtifactSize):
-		return invalid("push.size", fmt.Sprintf("a state has 1 to %d bytes", api.MaxArtifactSize))
+		return workflow.Invalid("push.size", "a state has 1 to %d bytes", api.MaxArtifactSize)
 	case len(in.LockID) > 255 || strings.HasPrefix(in.LockID, "-") || strings.ContainsFunc(in.LockID, func(r rune) bool { return r < ' ' || r > '~' }):
-		return invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
+		return workflow.Invalid("lock_id", "the id of a lock has at most 255 printable characters and does not begin with -")
 	}
 	return nil
 }

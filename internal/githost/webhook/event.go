@@ -67,7 +67,7 @@ func Parse(kind string, header http.Header, body []byte) (Event, error) {
 			"Merge Request Hook": gitlabMerge, "Note Hook": gitlabNote, "Push Hook": gitlabPush,
 		})
 	}
-	return Event{}, invalid("kind", "there are no webhooks of such a host")
+	return Event{}, workflow.Invalid("kind", "there are no webhooks of such a host")
 }
 
 func parse(body []byte, name string, known map[string]func([]byte) (Event, error)) (Event, error) {
@@ -76,7 +76,7 @@ func parse(body []byte, name string, known map[string]func([]byte) (Event, error
 		return ignored("no use is made of events of the kind " + text.Quote(name, 40)), nil
 	}
 	if !json.Valid(body) || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
-		return Event{}, invalid("body", "the body is not a JSON object: choose the content type application/json for the webhook")
+		return Event{}, workflow.Invalid("body", "the body is not a JSON object: choose the content type application/json for the webhook")
 	}
 	return read(body)
 }
@@ -85,14 +85,10 @@ func ping([]byte) (Event, error) { return ignored("the webhook works"), nil }
 
 func ignored(why string) Event { return Event{Kind: Ignored, Why: why} }
 
-func invalid(field, format string, args ...any) error {
-	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
-}
-
 // decode reads a body of which only some fields matter. Those have one spelling and stand once.
 func decode[T any](body []byte) (out T, err error) {
 	if err = strict.Unmarshal(body, &out); err != nil {
-		return out, invalid("body", "the event is not what its kind is: %s", text.Cut(strings.ToValidUTF8(err.Error(), "?"), 200))
+		return out, workflow.Invalid("body", "the event is not what its kind is: %s", text.Cut(strings.ToValidUTF8(err.Error(), "?"), 200))
 	}
 	return out, nil
 }
@@ -107,7 +103,7 @@ type check struct {
 func first(checks ...check) error {
 	for _, c := range checks {
 		if !c.ok {
-			return invalid(c.field, "%s is missing, or it is not %s", c.field, c.want)
+			return workflow.Invalid(c.field, "%s is missing, or it is not %s", c.field, c.want)
 		}
 	}
 	return nil
@@ -147,7 +143,7 @@ func when(field, s string) (time.Time, error) {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, invalid(field, "%s is not a time: %s", field, text.Quote(s, 40))
+	return time.Time{}, workflow.Invalid(field, "%s is not a time: %s", field, text.Quote(s, 40))
 }
 
 // pushed is the event of a ref that has another commit now.
