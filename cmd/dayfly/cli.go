@@ -54,33 +54,33 @@ type grammar struct {
 	Configure configureCommand `cmd:"" group:"serve" help:"Write the settings file of an agent, and try its token."`
 
 	Run       runCommand        `cmd:"" group:"work" help:"Run a workspace, or a directory as one."`
-	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, schedules, policy groups, waivers, pools, projects, issuers and the organization as files describe them; show the difference."`
+	Apply     applyCommand      `cmd:"" group:"work" help:"Make workspaces, pools, projects, settings of all kinds and those of the organization as files describe them; show the difference."`
 	CI        ciCommand         `cmd:"" name:"ci" group:"work" help:"In a pipeline of GitHub Actions or GitLab CI: preview what a pull request changes, and say so there; apply what was merged."`
 	Open      openCommand       `cmd:"" group:"work" help:"Print and open the web page of a workflow, a workspace or a pool."`
 	Why       whyCommand        `cmd:"" group:"work" help:"Show what a workflow waits for, since when, and what happens next."`
 	Workflow  workflowCommands  `cmd:"" group:"work" aliases:"wf" help:"List, show, follow, cancel and retry workflows; approve their plans."`
 	Tree      treeCommands      `cmd:"" group:"work" help:"List, show and cancel trees: runs of a workspace and of all that depend on it."`
-	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, register, list, show and delete workspaces."`
+	Workspace workspaceCommands `cmd:"" group:"work" aliases:"ws" help:"Discover, list, show and delete workspaces."`
 	Graph     graphCommand      `cmd:"" group:"work" help:"Draw which workspaces depend on which."`
-	Schedule  settingCommands   `cmd:"" group:"work" help:"Run workspaces by the clock: create, list, show and delete schedules."`
+	Schedule  settingCommands   `cmd:"" group:"work" help:"List, show and delete schedules, which run workspaces by the clock."`
 	Takeover  takeoverCommands  `cmd:"" group:"work" help:"Preview many workspaces, and list what each of them would do."`
 	Outputs   outputCommand     `cmd:"" name:"output" group:"work" help:"Print the outputs of a workspace's last run that changed its state."`
 	State     stateCommands     `cmd:"" group:"work" help:"List, copy and replace a workspace's state, and release its lock."`
-	Policy    policyCommands    `cmd:"" group:"work" help:"Say which policies hold for which workspaces, and test packages of policies."`
+	Policy    policyCommands    `cmd:"" group:"work" help:"List, show and delete policy groups, which hold runs to rules; test packages of policies."`
 	Artifact  artifactCommands  `cmd:"" group:"work" help:"List and copy the files that workflows left."`
 	Hook      hookCommands      `cmd:"" group:"work" help:"Print the digests of hooks, by which pools allow them."`
 	Secret    secretCommands    `cmd:"" group:"work" help:"Store secrets on this machine for its runners."`
 
 	Pool         poolCommands         `cmd:"" group:"admin" help:"Create, list, show, change, assign, explain, drain and delete pools of runners."`
-	Waiver       settingCommands      `cmd:"" group:"admin" help:"Let a workspace pass a rule of a waivable policy group for a time."`
+	Waiver       settingCommands      `cmd:"" group:"admin" help:"List, show and delete waivers, by which a workspace passes a rule of a policy group for a time."`
 	Project      projectCommands      `cmd:"" group:"admin" help:"Create, list, show, change and delete projects."`
 	Organization organizationCommands `cmd:"" group:"admin" aliases:"org" help:"Show and change the default pool, the limit, and for how long things are kept."`
 
-	Issuer           settingCommands `cmd:"" group:"admin" help:"Register the OIDC issuers whose tokens are taken, and what their holders become."`
-	GitHost          gitHostCommands `cmd:"" group:"admin" help:"Register the git hosts whose webhooks are taken, and who may command by comments."`
+	Issuer           settingCommands `cmd:"" group:"admin" help:"List, show and delete the OIDC issuers whose tokens are taken."`
+	GitHost          gitHostCommands `cmd:"" group:"admin" help:"List, show and delete the git hosts whose webhooks are taken; make the secrets of these anew."`
 	ServicePrincipal serviceCommands `cmd:"" group:"admin" aliases:"sp" help:"Create and change programs that log in with an id and a secret."`
 
-	Notification settingCommands  `cmd:"" group:"admin" help:"Say who is told what happens to runs."`
+	Notification settingCommands  `cmd:"" group:"admin" help:"List, show and delete notifications, which send what happens to runs."`
 	Delivery     deliveryCommands `cmd:"" group:"admin" help:"List what was sent for notifications, and send again what failed."`
 
 	Repair    repairCommands    `cmd:"" group:"admin" help:"Free a workspace that a lost run still holds, and say whose a state is."`
