@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,26 +171,23 @@ func TestSecret_AValidOneIsUsedWhileAnotherCallReadsANewOne(t *testing.T) {
 	var mu sync.Mutex
 	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	reading, release := make(chan struct{}), make(chan struct{})
-	close(release)
+	var hangs atomic.Bool
 	s := client.NewSecret("the token", clock, func(context.Context) (redact.String, time.Duration, error) {
-		select {
-		case reading <- struct{}{}:
+		if hangs.Load() {
+			reading <- struct{}{}
 			<-release
-		default:
 		}
 		return redact.New("t"), time.Minute, nil
 	})
 	if _, err := s.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	release = make(chan struct{})
+	hangs.Store(true)
 	mu.Lock()
 	now = now.Add(45 * time.Second)
 	mu.Unlock()
 	done := make(chan struct{})
-	started := make(chan struct{})
-	go func() { defer close(done); <-started; _, _ = s.Get(t.Context()) }()
-	close(started)
+	go func() { defer close(done); _, _ = s.Get(t.Context()) }()
 	<-reading
 	if got, err := s.Get(t.Context()); err != nil || got.Reveal() != "t" {
 		t.Errorf("got %q, %v, want the one that is still valid", got.Reveal(), err)
