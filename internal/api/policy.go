@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
 // How strictly the policies of a group hold.
@@ -34,7 +36,7 @@ func (g PolicyGroup) Key() (name string, version int64) { return g.Name, g.Versi
 // Normal implements Setting.
 func (g PolicyGroup) Normal(string) Setting {
 	g.EditedBy, g.CreatedAt, g.Version = "", nil, 0
-	g.Workspaces, g.Projects = sortedNames(g.Workspaces), sortedNames(g.Projects)
+	g.Workspaces, g.Projects = text.Sorted(g.Workspaces), text.Sorted(g.Projects)
 	return g
 }
 

@@ -1,7 +1,5 @@
 package api
 
-import "slices"
-
 // Setting is a thing that admins keep under a name, such as a schedule. Its kind is declared in package kind.
 type Setting interface {
 	// Key is its name, and the version that a change of it must find; 0 means any.
@@ -9,12 +7,4 @@ type Setting interface {
 	// Normal is the setting as an organization keeps it: with defaults for what is left out, with its lists in order, and
 	// without what only the control plane says of it. It is a pure function, and the same for its own result.
 	Normal(organization string) Setting
-}
-
-// sortedNames is a list in order and without what is in it twice; nil if it is empty.
-func sortedNames(names []string) []string {
-	if len(names) == 0 {
-		return nil
-	}
-	return slices.Compact(slices.Sorted(slices.Values(names)))
 }

@@ -56,7 +56,7 @@ func (s Schedule) Normal(string) Setting {
 	s.SpreadOver, s.EditedBy, s.NextAt, s.Since, s.ResumedAt, s.CreatedAt, s.Version = "", "", nil, nil, nil, nil, 0
 	s.Cron = strings.Join(strings.Fields(s.Cron), " ")
 	s.Type = cmp.Or(s.Type, workflow.InsightsScan)
-	s.Workspaces, s.Projects = sortedNames(s.Workspaces), sortedNames(s.Projects)
+	s.Workspaces, s.Projects = text.Sorted(s.Workspaces), text.Sorted(s.Projects)
 	return s
 }
 
@@ -124,7 +124,7 @@ func (n Notification) Key() (name string, version int64) { return n.Name, n.Vers
 func (n Notification) Normal(string) Setting {
 	n.CreatedAt, n.Version = nil, 0
 	n.Format = cmp.Or(n.Format, FormatDayfly)
-	n.Events, n.Projects = sortedNames(n.Events), sortedNames(n.Projects)
+	n.Events, n.Projects = text.Sorted(n.Events), text.Sorted(n.Projects)
 	return n
 }
 

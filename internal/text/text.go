@@ -5,6 +5,7 @@ package text
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,3 +113,11 @@ func Value(v any) string {
 
 // ShellWord makes one word of a text for a shell, which changes nothing in it.
 func ShellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Sorted is a list of names in order, each once; nil if it is empty.
+func Sorted(names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// CheckPool refuses a pool that there is not. The commit fails if it is deleted meanwhile.
+// CheckPool refuses an unknown pool. The commit fails if it is deleted meanwhile.
 func CheckPool(ctx context.Context, c *ledger.Change, org, name string) error {
 	pool, err := Named(ctx, c, org, name)
 	if err != nil {
@@ -29,8 +29,8 @@ func CheckPool(ctx context.Context, c *ledger.Change, org, name string) error {
 
 // How many workspaces and projects a thing may name.
 const (
-	mostWorkspaces = 1000
-	mostProjects   = 100
+	maxTargetWorkspaces = 1000
+	maxTargetProjects   = 100
 )
 
 // Targets are the workspaces and projects that a thing is for.
@@ -45,8 +45,8 @@ func CheckTargets(ctx context.Context, c *ledger.Change, org, noun string, in, o
 		key           func(org, name string) store.Key
 		names, before []string
 	}{
-		{"workspaces", "workspace", mostWorkspaces, record.WorkspaceKey, in.Workspaces, old.Workspaces},
-		{"projects", "project", mostProjects, record.ProjectKey, in.Projects, old.Projects},
+		{"workspaces", "workspace", maxTargetWorkspaces, record.WorkspaceKey, in.Workspaces, old.Workspaces},
+		{"projects", "project", maxTargetProjects, record.ProjectKey, in.Projects, old.Projects},
 	} {
 		if len(list.names) > list.most {
 			return workflow.Invalid(list.field, "a %s names at most %s", noun, text.Count(list.most, list.what))

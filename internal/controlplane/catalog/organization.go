@@ -198,8 +198,8 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 // RerouteAll after the commit.
 func settleOrganization(ctx context.Context, c *ledger.Change, o *record.Organization, in api.OrganizationSettings) (rerouted bool, err error) {
 	set(&o.Limit, in.Limit)
-	if o.Limit < 0 || o.Limit > mostLimit {
-		return false, workflow.Invalid("limit", "a limit lies between 0 (that of the installation) and %d", mostLimit)
+	if o.Limit < 0 || o.Limit > maxLimit {
+		return false, workflow.Invalid("limit", "a limit lies between 0 (that of the installation) and %d", maxLimit)
 	}
 	if in.DefaultPool == nil {
 		return false, nil
@@ -207,8 +207,8 @@ func settleOrganization(ctx context.Context, c *ledger.Change, o *record.Organiz
 	return SetDefault(ctx, c, o, *in.DefaultPool)
 }
 
-// mostLimit is the most active workflows that a limit can allow.
-const mostLimit = 100000
+// maxLimit is how many active workflows a limit can allow at most.
+const maxLimit = 100000
 
 // asSet says which settings are given, with their values.
 func asSet(in api.OrganizationSettings) string {

@@ -29,14 +29,14 @@ const (
 
 func policyGroups(l *ledger.Ledger) *identity.Settings[api.PolicyGroup, api.PolicyGroup] {
 	return identity.SettingsFor(l, kind.PolicyGroup, identity.SettingsRules[api.PolicyGroup, api.PolicyGroup]{
-		Settle: settlePolicyGroup,
+		Prepare: preparePolicyGroup,
 		View: func(rec record.Settings[api.PolicyGroup], version int64) api.PolicyGroup {
 			g := rec.V
 			g.EditedBy, g.CreatedAt, g.Version = rec.By, &rec.Created, version
 			return g
 		},
 		Brief: briefPolicyGroup,
-		Kept: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.PolicyGroup]) error {
+		OnPut: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.PolicyGroup]) error {
 			g := rec.V
 			g.Description = "" // runs do not need it
 			return policies(ctx, c, org, func(all *record.Policies) error {
@@ -47,7 +47,7 @@ func policyGroups(l *ledger.Ledger) *identity.Settings[api.PolicyGroup, api.Poli
 				return nil
 			})
 		},
-		Gone: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.PolicyGroup]) error {
+		OnDelete: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.PolicyGroup]) error {
 			return policies(ctx, c, org, func(all *record.Policies) error {
 				for _, w := range all.Waivers {
 					if w.Group == rec.V.Name { // they would hold for a group that is made under its name later
@@ -77,7 +77,7 @@ func briefPolicyGroup(g api.PolicyGroup) string {
 
 func waivers(l *ledger.Ledger) *identity.Settings[api.Waiver, api.Waiver] {
 	return identity.SettingsFor(l, kind.Waiver, identity.SettingsRules[api.Waiver, api.Waiver]{
-		Settle: settleWaiver,
+		Prepare: prepareWaiver,
 		View: func(rec record.Settings[api.Waiver], version int64) api.Waiver {
 			w := rec.V
 			w.GivenBy, w.CreatedAt, w.Version = rec.By, &rec.Created, version
@@ -90,7 +90,7 @@ func waivers(l *ledger.Ledger) *identity.Settings[api.Waiver, api.Waiver] {
 			}
 			return fmt.Sprintf("rule %s of group %s, workspace %s, until %s: %s", w.Rule, w.Group, at, w.Until.UTC().Format(time.RFC3339), w.Reason)
 		},
-		Kept: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.Waiver]) error {
+		OnPut: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.Waiver]) error {
 			w := rec.V
 			w.GivenBy = rec.By
 			return policies(ctx, c, org, func(all *record.Policies) error {
@@ -98,7 +98,7 @@ func waivers(l *ledger.Ledger) *identity.Settings[api.Waiver, api.Waiver] {
 				return nil
 			})
 		},
-		Gone: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.Waiver]) error {
+		OnDelete: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.Waiver]) error {
 			return policies(ctx, c, org, func(all *record.Policies) error {
 				all.Waivers = without(all.Waivers, rec.V.Name)
 				return nil
@@ -139,8 +139,8 @@ func policies(ctx context.Context, c *ledger.Change, org string, change func(*re
 	return nil
 }
 
-// settlePolicyGroup refuses a group that could not be evaluated, or that holds for nothing.
-func settlePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api.PolicyGroup, old *record.Settings[api.PolicyGroup]) (api.PolicyGroup, error) {
+// preparePolicyGroup refuses a group that could not be evaluated, or that holds for nothing.
+func preparePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api.PolicyGroup, old *record.Settings[api.PolicyGroup]) (api.PolicyGroup, error) {
 	if err := workflow.CheckText("description", g.Description, 1000); err != nil {
 		return g, err
 	}
@@ -160,9 +160,9 @@ func settlePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api.
 	return g, CheckTargets(ctx, c, org, "policy group", Targets{g.Workspaces, g.Projects}, before)
 }
 
-// settleWaiver refuses a waiver that nothing could use, and one that says too little of itself. The commit fails if its
+// prepareWaiver refuses a waiver that nothing could use, and one that says too little of itself. The commit fails if its
 // group or its workspace is changed meanwhile.
-func settleWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiver, _ *record.Settings[api.Waiver]) (api.Waiver, error) {
+func prepareWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiver, _ *record.Settings[api.Waiver]) (api.Waiver, error) {
 	if err := workflow.CheckText("reason", w.Reason, 500); err != nil {
 		return w, err
 	}

@@ -76,7 +76,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	set(&r.RolePath, in.RolePath)
 	if in.AssignedWorkspaces != nil {
 		r.Assigned = nil
-		for _, name := range sorted(*in.AssignedWorkspaces) {
+		for _, name := range text.Sorted(*in.AssignedWorkspaces) {
 			r.Assigned = append(r.Assigned, record.Assigned{Name: name})
 		}
 	}
@@ -85,7 +85,7 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 		{&r.Namespaces, in.AssignedNamespaces}, {&r.Labels, in.Labels},
 	} {
 		if list.from != nil {
-			*list.to = sorted(*list.from)
+			*list.to = text.Sorted(*list.from)
 		}
 	}
 	if in.EnabledTypes != nil {
@@ -108,8 +108,8 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	return checkAssignments(r)
 }
 
-// mostAssigned bounds each of the lists of what a pool is assigned to.
-const mostAssigned = 500
+// maxAssigned bounds each of the lists of what a pool is assigned to.
+const maxAssigned = 500
 
 // checkAssignments checks what a pool is assigned to, and its labels.
 func checkAssignments(r *record.Pool) error {
@@ -120,8 +120,8 @@ func checkAssignments(r *record.Pool) error {
 		{"assigned_workspaces", "workspace", r.AssignedNames()}, {"assigned_projects", "project", r.Projects},
 		{"assigned_stacks", "stack", r.Stacks}, {"assigned_namespaces", "namespace", r.Namespaces},
 	} {
-		if len(list.names) > mostAssigned {
-			return workflow.Invalid(list.field, "a pool names at most %d %ss", mostAssigned, list.what)
+		if len(list.names) > maxAssigned {
+			return workflow.Invalid(list.field, "a pool names at most %d %ss", maxAssigned, list.what)
 		}
 		for _, name := range list.names {
 			if err := workflow.CheckWorkspaceName(name); err != nil {
@@ -151,16 +151,6 @@ func checkLabels(labels []string, most int) error {
 		}
 	}
 	return nil
-}
-
-// sorted is a list of names in order, each once; nil if it is empty.
-func sorted(names []string) []string {
-	if len(names) == 0 {
-		return nil
-	}
-	out := slices.Clone(names)
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // knowsNamed refuses names of workspaces and projects that do not exist, and gives those of workspaces their ids. Nothing

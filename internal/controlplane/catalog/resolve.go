@@ -35,7 +35,7 @@ func Choose(ws record.Workspace, chain []record.Project, o record.Organization, 
 		}
 	}
 	if len(w.Labels) > 0 {
-		out.Labels = sorted(w.Labels)
+		out.Labels = text.Sorted(w.Labels)
 		out.Key, out.By = record.LabelRoute(out.Labels), fmt.Sprintf("workspace %s wants %s", w.Name, labels(out.Labels))
 		return out
 	}

@@ -301,7 +301,7 @@ func checkRoute(w *api.Workspace) error {
 			return workflow.Invalid(s.field, "a %s has 1 to 64 characters of A-Z, a-z, 0-9, _ and -; %q has others", s.field, text.Cut(s.name, 64))
 		}
 	}
-	w.Labels = sorted(w.Labels)
+	w.Labels = text.Sorted(w.Labels)
 	switch {
 	case len(w.Labels) > 0 && w.Pool != "":
 		return workflow.Invalid("labels", "a workspace names a pool or labels, not both: leave one of them out")
@@ -341,7 +341,7 @@ func closed(pool record.Pool) error {
 // sameRoute says whether two settings of a workspace lead to the same pools.
 func sameRoute(a, b api.Workspace) bool {
 	return a.Pool == b.Pool && a.Runner == b.Runner && a.Project == b.Project && a.Stack == b.Stack && a.Namespace == b.Namespace &&
-		pathOfRoles(a) == pathOfRoles(b) && slices.Equal(sorted(a.Labels), sorted(b.Labels))
+		pathOfRoles(a) == pathOfRoles(b) && slices.Equal(text.Sorted(a.Labels), text.Sorted(b.Labels))
 }
 
 // count keeps the label sets and the pinned instances that the workspaces of an organization use.
@@ -350,7 +350,7 @@ func count(ctx context.Context, c *ledger.Change, org string, before, after api.
 		if len(w.Labels) == 0 {
 			return ""
 		}
-		return record.LabelRoute(sorted(w.Labels))
+		return record.LabelRoute(text.Sorted(w.Labels))
 	}
 	if set(before) == set(after) && before.Runner == after.Runner {
 		return nil

@@ -14,17 +14,17 @@ import (
 
 // Bounds of what a workspace depends on.
 const (
-	mostInputs = 50
-	mostAfter  = 50
+	maxInputs = 50
+	maxAfter  = 50
 )
 
 // checkDependencies refuses inputs that no run could be given, and names that no workspace has.
 func checkDependencies(w *api.Workspace) error {
-	if len(w.Inputs) > mostInputs {
-		return workflow.Invalid("inputs", "a workspace has at most %d inputs", mostInputs)
+	if len(w.Inputs) > maxInputs {
+		return workflow.Invalid("inputs", "a workspace has at most %d inputs", maxInputs)
 	}
-	if len(w.After) > mostAfter {
-		return workflow.Invalid("after", "a workspace runs after at most %d others", mostAfter)
+	if len(w.After) > maxAfter {
+		return workflow.Invalid("after", "a workspace runs after at most %d others", maxAfter)
 	}
 	taken := map[string]bool{}
 	for i, in := range w.Inputs {

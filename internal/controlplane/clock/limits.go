@@ -70,8 +70,8 @@ func (p *pass) busy(ctx context.Context, org string) (busy []tally, rerouting bo
 	return busy, rerouting, nil
 }
 
-// mostChecked bounds the pools of an organization that are checked. Where more are busy, none is.
-const mostChecked = 100
+// maxChecked bounds the pools of an organization that are checked. Where more are busy, none is.
+const maxChecked = 100
 
 // check compares the counters of an organization with its active workflows. What it reads is not a snapshot. If it does
 // not add up, it looks again: if nothing changed from look to look, then nothing changed while it read, because each
@@ -79,7 +79,7 @@ const mostChecked = 100
 // holds work back, one that is too low exceeds a limit, and both come from a mistake that a person must see.
 func (p *pass) check(ctx context.Context, org string) error {
 	first, err := p.tally(ctx, org)
-	if err != nil || len(first) > mostChecked {
+	if err != nil || len(first) > maxChecked {
 		return err
 	}
 	wrong := func(t tally) bool { return t.counted-t.freed != t.active }
@@ -101,7 +101,7 @@ func (p *pass) check(ctx context.Context, org string) error {
 // tally reads the counters that are not zero, then the entries of places that were freed, the organization's first,
 // then what is active.
 func (p *pass) tally(ctx context.Context, org string) (all []tally, err error) {
-	if all, _, err = p.busy(ctx, org); err != nil || len(all) > mostChecked {
+	if all, _, err = p.busy(ctx, org); err != nil || len(all) > maxChecked {
 		return all, err
 	}
 	c, sum := p.ledger.View(), 0

@@ -35,7 +35,7 @@ func isPlain(s string) bool {
 // issuerSettings are the issuers of organizations. Tokens that a changed rule gave end.
 func (p *Calls) issuerSettings() *Settings[api.Issuer, record.Issuer] {
 	return SettingsFor(p.ledger, kind.Issuer, SettingsRules[api.Issuer, record.Issuer]{
-		Settle: p.settleIssuer,
+		Prepare: p.prepareIssuer,
 		View: func(rec record.Settings[record.Issuer], version int64) api.Issuer {
 			out := rec.V.I
 			for _, r := range rec.V.Rules {
@@ -45,13 +45,13 @@ func (p *Calls) issuerSettings() *Settings[api.Issuer, record.Issuer] {
 			return out
 		},
 		Brief: func(is record.Issuer) string { return is.I.URL + ", " + text.Count(len(is.Rules), "rule") },
-		Kept: func(_ context.Context, c *ledger.Change, org string, rec record.Settings[record.Issuer]) error {
+		OnPut: func(_ context.Context, c *ledger.Change, org string, rec record.Settings[record.Issuer]) error {
 			if byURL := record.IssuerURLKey(org, rec.V.I.URL); c.Version(byURL) == store.Absent {
 				c.Create(byURL, record.Name{ID: rec.V.I.Name})
 			}
 			return nil
 		},
-		Gone: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[record.Issuer]) error {
+		OnDelete: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[record.Issuer]) error {
 			byURL := record.IssuerURLKey(org, rec.V.I.URL)
 			if err := c.Load(ctx, byURL); err != nil {
 				return err
@@ -62,8 +62,8 @@ func (p *Calls) issuerSettings() *Settings[api.Issuer, record.Issuer] {
 	})
 }
 
-// settleIssuer refuses an issuer that cannot be, and gives its rules their ids.
-func (p *Calls) settleIssuer(ctx context.Context, c *ledger.Change, org string, in api.Issuer, old *record.Settings[record.Issuer]) (out record.Issuer, err error) {
+// prepareIssuer refuses an issuer that cannot be, and gives its rules their ids.
+func (p *Calls) prepareIssuer(ctx context.Context, c *ledger.Change, org string, in api.Issuer, old *record.Settings[record.Issuer]) (out record.Issuer, err error) {
 	if err := p.checkIssuer(org, &in); err != nil {
 		return out, err
 	}

@@ -148,9 +148,9 @@ func (p *Calls) UpdateService(ctx context.Context, who Principal, name string, i
 
 // RotateSecret makes a new secret of a service principal. The previous one stays valid for the overlap.
 func (p *Calls) RotateSecret(ctx context.Context, who Principal, name string, in api.RotateSecret) (out api.ServicePrincipalSecret, err error) {
-	const mostSeconds = 7 * 24 * 3600
-	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostSeconds {
-		return out, workflow.Invalid("overlap_seconds", "an overlap has at most %d seconds", mostSeconds)
+	const maxSeconds = 7 * 24 * 3600
+	if in.OverlapSeconds < 0 || in.OverlapSeconds > maxSeconds {
+		return out, workflow.Invalid("overlap_seconds", "an overlap has at most %d seconds", maxSeconds)
 	}
 	err = p.changeService(ctx, who, name, "service_principal.rotate", func(_ context.Context, c *ledger.Change, k store.Key, s *record.ServicePrincipal) (string, error) {
 		overlap := time.Duration(in.OverlapSeconds) * time.Second

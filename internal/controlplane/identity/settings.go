@@ -24,17 +24,17 @@ type Settings[T api.Setting, V any] struct {
 
 // SettingsRules are what differs between kinds of settings.
 type SettingsRules[T api.Setting, V any] struct {
-	// Settle refuses what cannot be, and adds to the normal form of a setting what only the control plane says. old is
+	// Prepare refuses what cannot be, and adds to the normal form of a setting what only the control plane says. old is
 	// the one that it changes; nil if it is new. What it reads is checked by the commit.
-	Settle func(ctx context.Context, c *ledger.Change, org string, in T, old *record.Settings[V]) (V, error)
+	Prepare func(ctx context.Context, c *ledger.Change, org string, in T, old *record.Settings[V]) (V, error)
 	// View is how people see it.
 	View func(record.Settings[V], int64) T
 	// Brief says in the audit trail what it is.
 	Brief func(V) string
-	// Kept adds to the change that creates or changes a setting what else that changes; nil: nothing.
-	Kept func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
-	// Gone adds to the change that deletes a setting what is left to do after it, or refuses that; nil: nothing is.
-	Gone func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
+	// OnPut adds to the change that creates or changes a setting what else that changes; nil: nothing.
+	OnPut func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
+	// OnDelete adds to the change that deletes a setting what is left to do after it, or refuses that; nil: nothing is.
+	OnDelete func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
 }
 
 // SettingsFor returns the settings of the kind with a name, over a ledger.
@@ -72,25 +72,25 @@ func (s *Settings[T, V]) Put(ctx context.Context, who Principal, in T) (out T, o
 				return err
 			}
 		}
-		settled, err := s.rules.Settle(ctx, c, who.Organization, in, before)
+		prepared, err := s.rules.Prepare(ctx, c, who.Organization, in, before)
 		if err != nil {
 			return err
 		}
-		if exists && reflect.DeepEqual(settled, old.V) {
+		if exists && reflect.DeepEqual(prepared, old.V) {
 			outcome, out = api.OutcomeUnchanged, s.rules.View(old, c.Version(key))
 			return errUnchanged
 		}
-		rec := record.Settings[V]{ID: cmp.Or(old.ID, record.NewID(s.row.IDs, c.Now)), Created: old.Created, By: who.Name, ByID: who.ID, V: settled}
+		rec := record.Settings[V]{ID: cmp.Or(old.ID, record.NewID(s.row.IDs, c.Now)), Created: old.Created, By: who.Name, ByID: who.ID, V: prepared}
 		if outcome = api.OutcomeChanged; !exists {
 			outcome, rec.Created = api.OutcomeCreated, c.Now
 		}
 		c.Put(key, rec)
-		if s.rules.Kept != nil {
-			if err := s.rules.Kept(ctx, c, who.Organization, rec); err != nil {
+		if s.rules.OnPut != nil {
+			if err := s.rules.OnPut(ctx, c, who.Organization, rec); err != nil {
 				return err
 			}
 		}
-		Audit(c, who, action, name, "done", fmt.Sprintf("%s, %s", outcome, s.rules.Brief(settled)))
+		Audit(c, who, action, name, "done", fmt.Sprintf("%s, %s", outcome, s.rules.Brief(prepared)))
 		out = s.rules.View(rec, c.Version(key)+1)
 		return nil
 	})
@@ -161,8 +161,8 @@ func (s *Settings[T, V]) Delete(ctx context.Context, who Principal, name string)
 			return err
 		}
 		c.Remove(record.SettingsKey(who.Organization, s.row.Name, name))
-		if s.rules.Gone != nil {
-			if err := s.rules.Gone(ctx, c, who.Organization, rec); err != nil {
+		if s.rules.OnDelete != nil {
+			if err := s.rules.OnDelete(ctx, c, who.Organization, rec); err != nil {
 				return err
 			}
 		}

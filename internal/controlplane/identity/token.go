@@ -197,8 +197,8 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	if err := checkPrincipalName(in.Name); err != nil {
 		return api.TokenValue{}, err
 	}
-	const mostSeconds = 365 * 24 * 3600
-	if in.ExpiresSeconds < 0 || in.ExpiresSeconds > mostSeconds {
+	const maxSeconds = 365 * 24 * 3600
+	if in.ExpiresSeconds < 0 || in.ExpiresSeconds > maxSeconds {
 		return api.TokenValue{}, workflow.Refuse(workflow.ErrInvalid, "expires_seconds", "a token is valid for at most a year; 0 means until it is revoked")
 	}
 	var out api.TokenValue

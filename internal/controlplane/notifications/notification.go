@@ -23,7 +23,7 @@ import (
 
 func settings(l *ledger.Ledger) *identity.Settings[api.Notification, api.Notification] {
 	return identity.SettingsFor(l, kind.Notification, identity.SettingsRules[api.Notification, api.Notification]{
-		Settle: settleNotification,
+		Prepare: prepareNotification,
 		View: func(rec record.Settings[api.Notification], version int64) api.Notification {
 			n := rec.V
 			n.CreatedAt, n.Version = &rec.Created, version
@@ -35,8 +35,8 @@ func settings(l *ledger.Ledger) *identity.Settings[api.Notification, api.Notific
 	})
 }
 
-// settleNotification refuses a notification that cannot be sent.
-func settleNotification(ctx context.Context, c *ledger.Change, org string, n api.Notification, _ *record.Settings[api.Notification]) (api.Notification, error) {
+// prepareNotification refuses a notification that cannot be sent.
+func prepareNotification(ctx context.Context, c *ledger.Change, org string, n api.Notification, _ *record.Settings[api.Notification]) (api.Notification, error) {
 	if err := checkNotification(n); err != nil {
 		return n, err
 	}

@@ -21,7 +21,7 @@ import (
 
 func gitHosts(l *ledger.Ledger) *identity.Settings[api.GitHost, api.GitHost] {
 	return identity.SettingsFor(l, kind.GitHost, identity.SettingsRules[api.GitHost, api.GitHost]{
-		Settle: settleGitHost,
+		Prepare: prepareGitHost,
 		View: func(r record.Settings[api.GitHost], version int64) api.GitHost {
 			out := r.V
 			out.CreatedAt, out.Version = &r.Created, version
@@ -33,8 +33,8 @@ func gitHosts(l *ledger.Ledger) *identity.Settings[api.GitHost, api.GitHost] {
 	})
 }
 
-// settleGitHost refuses a git host that cannot be called, and finds the principals of its members.
-func settleGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost, old *record.Settings[api.GitHost]) (api.GitHost, error) {
+// prepareGitHost refuses a git host that cannot be called, and finds the principals of its members.
+func prepareGitHost(ctx context.Context, c *ledger.Change, org string, in api.GitHost, old *record.Settings[api.GitHost]) (api.GitHost, error) {
 	usual := api.HostAddress(in.Kind)
 	if usual == "" {
 		return in, workflow.Invalid("host", "want github or gitlab, not %q", text.Cut(in.Kind, 20))

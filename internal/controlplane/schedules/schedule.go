@@ -24,7 +24,7 @@ const defaultSpread = 10 * time.Minute
 
 func settings(l *ledger.Ledger) *identity.Settings[api.Schedule, api.Schedule] {
 	return identity.SettingsFor(l, kind.Schedule, identity.SettingsRules[api.Schedule, api.Schedule]{
-		Settle: settleSchedule,
+		Prepare: prepareSchedule,
 		View: func(rec schedule, version int64) api.Schedule {
 			s := rec.V
 			s.EditedBy, s.CreatedAt, s.Version = rec.By, &rec.Created, version
@@ -42,15 +42,15 @@ func settings(l *ledger.Ledger) *identity.Settings[api.Schedule, api.Schedule] {
 			}
 			return strings.TrimSpace(fmt.Sprintf("%s %s at %s %s", s.Type, s.Operation, s.Cron, s.TimeZone)) + paused
 		},
-		Gone: func(_ context.Context, c *ledger.Change, org string, rec schedule) error {
+		OnDelete: func(_ context.Context, c *ledger.Change, org string, rec schedule) error {
 			c.Create(record.GoneScheduleKey(org, rec.ID), record.Name{ID: rec.ID})
 			return nil
 		},
 	})
 }
 
-// settleSchedule checks a schedule. What is left out stays so: see timesOf and SpreadOver for what holds then.
-func settleSchedule(ctx context.Context, c *ledger.Change, org string, in api.Schedule, old *schedule) (api.Schedule, error) {
+// prepareSchedule checks a schedule. What is left out stays so: see timesOf and SpreadOver for what holds then.
+func prepareSchedule(ctx context.Context, c *ledger.Change, org string, in api.Schedule, old *schedule) (api.Schedule, error) {
 	if err := workflow.CheckText("description", in.Description, 1000); err != nil {
 		return in, err
 	}

@@ -1,5 +1,5 @@
 // Package schedules submits runs at the times that admins set, each once in each workspace, and says what it does about
-// which workspace when. It keeps no timer: the clock gives it its turns.
+// which workspace when. It has no timer: package clock calls it.
 package schedules
 
 import (

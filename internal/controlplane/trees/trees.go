@@ -1,5 +1,5 @@
-// Package trees runs a workspace and all that depend on it in their order, each once. What is decided about the nodes of
-// a tree is in package rules, and it learns of an ended run by news that others read.
+// Package trees runs a workspace and all that depend on it in their order, each once. Decisions about the nodes of a tree
+// are in package rules. It does not watch runs: package notifications calls it when one has ended.
 package trees
 
 import (
