@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -96,21 +97,21 @@ func TestApply_MakesThingsThatNameEachOtherAndThenNothing(t *testing.T) {
 	}
 	would := each("%s would be created")
 	would[4] = "organization would be changed\n  - default_pool: \"default\"\n  + default_pool: \"trusted\"\n  - limit: 0\n  + limit: 20\n"
-	has(t, "dry run", apply(exitDiffers, "--dry-run", "--detailed-exitcode"), would...)
+	has(t, "dry run", apply(cli.ExitDiffers, "--dry-run", "--detailed-exitcode"), would...)
 	if there := value[[]api.Pool](w, "pool", "list"); len(there) != 1 {
 		t.Fatalf("a dry run has made a pool: %+v", there)
 	}
 	made := each("%s is created")
 	made[4] = "organization is changed\n"
-	has(t, "apply", apply(exitDiffers, "--detailed-exitcode"), made...)
-	has(t, "dry run again", apply(exitOK, "--dry-run", "--detailed-exitcode"), each("%s would be unchanged")...)
-	has(t, "apply again", apply(exitOK, "--detailed-exitcode"), each("%s is unchanged")...)
+	has(t, "apply", apply(cli.ExitDiffers, "--detailed-exitcode"), made...)
+	has(t, "dry run again", apply(cli.ExitOK, "--dry-run", "--detailed-exitcode"), each("%s would be unchanged")...)
+	has(t, "apply again", apply(cli.ExitOK, "--detailed-exitcode"), each("%s is unchanged")...)
 	pool := value[api.Pool](w, "pool", "show", "trusted")
 	if diff := cmp.Diff([]any{[]string{"network"}, []string{"live"}, false}, []any{pool.AssignedWorkspaces, pool.AssignedProjects, pool.AssignedToAll}); diff != "" {
 		t.Errorf("the pool is assigned to (-want +got):\n%s", diff)
 	}
 	file = w.put("kind: pool\nname: trusted\nconcurrency: 4")
-	has(t, "a pool whose document names one setting", apply(exitOK), "pool trusted is changed\n  - concurrency: 3\n  + concurrency: 4\n")
+	has(t, "a pool whose document names one setting", apply(cli.ExitOK), "pool trusted is changed\n  - concurrency: 3\n  + concurrency: 4\n")
 	if again := value[api.Pool](w, "pool", "show", "trusted"); len(again.AssignedProjects) != 1 {
 		t.Errorf("a setting that the document does not name was changed: %+v", again)
 	}
@@ -145,10 +146,10 @@ func TestApply_AMistakeNamesItsPlaceAndChangesNothing(t *testing.T) {
 			args = append(strings.Split(command, "|"), w.put(good))
 		}
 		got := w.run(args...)
-		if got.code != exitUsage && got.code != exitRefused || !strings.Contains(got.stderr, says) {
+		if got.code != cli.ExitUsage && got.code != cli.ExitRefused || !strings.Contains(got.stderr, says) {
 			t.Errorf("%q: got %+v, want it to say %q", doc, got, says)
 		}
-		if got := w.run("apply", "-f", file, "--detailed-exitcode"); !other && got.code != exitUsage && got.code != exitFailed {
+		if got := w.run("apply", "-f", file, "--detailed-exitcode"); !other && got.code != cli.ExitUsage && got.code != cli.ExitFailed {
 			t.Errorf("%q with --detailed-exitcode: exit %d", doc, got.code)
 		}
 	}
@@ -275,7 +276,7 @@ func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 			given = append(given, string(data))
 		}
 		documents := strings.Join(given, "\n---\n")
-		if got := w.in(t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != exitOK {
+		if got := w.in(t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != cli.ExitOK {
 			t.Fatalf("apply: %s%s of\n%s", got.stdout, got.stderr, documents)
 		}
 		for _, args := range show {
@@ -288,7 +289,7 @@ func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 		unchanged := func(what, documents, mode string) {
 			t.Helper()
 			got := w.in(t.Context(), documents, "apply", "-f", "-", mode, "--detailed-exitcode")
-			if got.code != exitOK || strings.Count(got.stdout, "unchanged\n") != len(show) {
+			if got.code != cli.ExitOK || strings.Count(got.stdout, "unchanged\n") != len(show) {
 				t.Errorf("%s of %s: got %+v\n%s", mode, what, got, documents)
 			}
 		}

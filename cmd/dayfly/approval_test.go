@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
@@ -25,11 +26,11 @@ func TestCommand_ApprovalsAreRequiredAndTakenAway(t *testing.T) {
 	}
 
 	for _, args := range [][]string{{"--approval-rule", "destroys"}, {"--approval-after-merge"}, {"--approval", "none", "--approval-expires", "1h"}, {"--approval", "yes"}} {
-		if got := w.run(append([]string{"project", "update", "payments"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, "--approval") {
+		if got := w.run(append([]string{"project", "update", "payments"}, args...)...); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--approval") {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}
-	if got := w.run("project", "update", "payments", "--approval", "required", "--approval-rule", "never"); got.code != exitRefused || !strings.Contains(got.stderr, "approval.rules[0]") {
+	if got := w.run("project", "update", "payments", "--approval", "required", "--approval-rule", "never"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "approval.rules[0]") {
 		t.Errorf("a rule that is none: got %+v", got)
 	}
 

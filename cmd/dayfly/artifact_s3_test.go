@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/awsaccess"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -60,11 +62,11 @@ func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
 	}
 	place := func(key, body, said string) error {
 		sum := sha256.Sum256([]byte(said))
-		return placeS3(t.Context(), at(key), strings.NewReader(body), int64(len(body)), hex.EncodeToString(sum[:]))
+		return awsaccess.PlaceS3(t.Context(), at(key), strings.NewReader(body), int64(len(body)), hex.EncodeToString(sum[:]))
 	}
 	fetch := func(key, said string, to *bytes.Buffer) error {
 		sum := sha256.Sum256([]byte(said))
-		return fetchS3(t.Context(), api.Artifact{Size: int64(len(said)), SHA256: hex.EncodeToString(sum[:]), Place: at(key)}, to)
+		return awsaccess.FetchS3(t.Context(), api.Artifact{Size: int64(len(said)), SHA256: hex.EncodeToString(sum[:]), Place: at(key)}, to)
 	}
 	for _, key := range []string{"org/ws_1/push/a", "org/ws_1/push/a", "org/ws_1/push/b+=@,c"} {
 		if err := place(key, `{"version":4}`, `{"version":4}`); err != nil {
@@ -111,7 +113,7 @@ func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
 	file := write("state", state)
 	w.ok("apply", "-f", write("workspace.yaml", "name: net\nengine: terraform\nsource: {git: {url: 'https://git.example.com/net.git'}}\n"))
 	for _, wrong := range [][]string{{"--bucket", "artifacts"}, {"--region", "us-east-1"}, {"--bucket", "artifacts", "--region", "us-east-1", "--data", dir}} {
-		if got := w.run(append([]string{"state", "push", "net", file, "--yes"}, wrong...)...); got.code != exitUsage {
+		if got := w.run(append([]string{"state", "push", "net", file, "--yes"}, wrong...)...); got.code != cli.ExitUsage {
 			t.Errorf("%v: got %+v", wrong, got)
 		}
 	}
@@ -135,16 +137,16 @@ func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
 	pushed := input.Artifact
 	pushed.Place.Kind, pushed.Place.Bucket, pushed.Place.Region = api.PlaceS3, "artifacts", "us-east-1" // as the relay has it
 	var got bytes.Buffer
-	if err := fetchS3(t.Context(), pushed, &got); err != nil || got.String() != state {
+	if err := awsaccess.FetchS3(t.Context(), pushed, &got); err != nil || got.String() != state {
 		t.Errorf("the run finds %q, %v", got.String(), err)
 	}
-	if got := end(runner); got.code != exitOK {
+	if got := end(runner); got.code != cli.ExitOK {
 		t.Errorf("push: got %+v", got)
 	}
 
 	w.ok("organization", "update", "--approval", "required")
 	_, runner = submit("state", "push", "net", file, "--yes", "--bucket", "artifacts", "--region", "us-east-1")
-	if got := end(runner); got.code != exitFailed || !strings.Contains(got.stderr, "has left no plan that can be approved") {
+	if got := end(runner); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "has left no plan that can be approved") {
 		t.Errorf("a push that must be approved: got %+v", got)
 	}
 
@@ -157,12 +159,12 @@ func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := placeS3(t.Context(), taken.Artifacts[0].Place, strings.NewReader(state), one.Size, one.SHA256); err != nil {
+	if err := awsaccess.PlaceS3(t.Context(), taken.Artifacts[0].Place, strings.NewReader(state), one.Size, one.SHA256); err != nil {
 		t.Fatal(err)
 	}
 	answer := end(runner)
 	var said api.Artifact
-	if err := json.Unmarshal([]byte(answer.stdout), &said); err != nil || said.SHA256 != one.SHA256 || answer.code != exitOK {
+	if err := json.Unmarshal([]byte(answer.stdout), &said); err != nil || said.SHA256 != one.SHA256 || answer.code != cli.ExitOK {
 		t.Errorf("pull: got %+v, %v", answer, err)
 	}
 	if kept, err := os.ReadFile(to); string(kept) != state { //nolint:gosec // G304: the test's own

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
@@ -43,10 +44,10 @@ func TestAudit_ListsWhatAFilterLeaves(t *testing.T) {
 	w.ok("token", "create", "ci", "--role", "viewer")
 	w.ok("pool", "create", "prod")
 	w.env["DAYFLY_API_TOKEN"] = value[api.TokenValue](w, "token", "create", "op", "--role", "operator").Value
-	if got := w.run("pool", "create", "other"); got.code != exitRefused {
+	if got := w.run("pool", "create", "other"); got.code != cli.ExitRefused {
 		t.Fatalf("an operator made a pool: %+v", got)
 	}
-	if got := w.run("audit"); got.code != exitRefused || !strings.Contains(got.stderr, "audit.list needs the role admin") {
+	if got := w.run("audit"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "audit.list needs the role admin") {
 		t.Errorf("an operator reads the audit trail: %+v", got)
 	}
 	w.env["DAYFLY_API_TOKEN"] = w.admin
@@ -66,7 +67,7 @@ func TestAudit_ListsWhatAFilterLeaves(t *testing.T) {
 	}
 	has(t, "audit list", w.ok("audit", "list", "--target", "prod"), "AT", "OUTCOME", "pool.create", "prod", "done")
 	for args, want := range map[string]string{"--since soon": "want a time such as", "--outcome maybe": "outcome", "-n 0": "want a number above 0", "-f --until 1h": "--until: cannot be used with --follow"} {
-		if got := w.run(append([]string{"audit"}, strings.Fields(args)...)...); got.code == exitOK || !strings.Contains(got.stderr, want) {
+		if got := w.run(append([]string{"audit"}, strings.Fields(args)...)...); got.code == cli.ExitOK || !strings.Contains(got.stderr, want) {
 			t.Errorf("dayfly audit %s: %+v, want %q", args, got, want)
 		}
 	}
@@ -117,7 +118,7 @@ func TestAudit_FollowShowsEachEntryOnce(t *testing.T) {
 		}
 	}
 	stop()
-	if code := <-done; code != exitOK {
+	if code := <-done; code != cli.ExitOK {
 		t.Errorf("exit %d: %s", code, &stderr)
 	}
 	if lines := strings.Count(stdout.String(), "\n"); lines != 5 {
@@ -180,13 +181,13 @@ func TestAudit_VerifyTellsWhatIsBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.run("audit", "verify")
-	if got.code != exitFailed || got.stderr != "" {
+	if got.code != cli.ExitFailed || got.stderr != "" {
 		t.Errorf("exit %d: %s", got.code, got.stderr)
 	}
 	has(t, "verify", got.stdout, "BROKEN: seal 2 (", "it has 2 entries, and there are 1: the others were deleted", "before that, seals 1 to 1 hold")
 	has(t, "verify", w.run("audit", "verify", "--anchors", anchors).stdout, "the entry "+k.Sort+" was deleted: intruder test")
 	var r api.AuditReport
-	if got := w.run("audit", "verify", "-o", "json"); got.code != exitFailed || json.Unmarshal([]byte(got.stdout), &r) != nil || r.Last != 1 || r.Broken == "" {
+	if got := w.run("audit", "verify", "-o", "json"); got.code != cli.ExitFailed || json.Unmarshal([]byte(got.stdout), &r) != nil || r.Last != 1 || r.Broken == "" {
 		t.Errorf("as JSON: %+v", got)
 	}
 	said, err := os.ReadFile(anchors)
@@ -194,25 +195,14 @@ func TestAudit_VerifyTellsWhatIsBroken(t *testing.T) {
 	if err = errors.Join(err, os.WriteFile(anchors, bytes.Replace(said, []byte(`"seal":`), []byte(`"Seal":`), 1), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("audit", "verify", "--anchors", anchors); got.code != exitUsage || !strings.Contains(got.stderr, "is not one of a forwarded audit trail") {
+	if got := w.run("audit", "verify", "--anchors", anchors); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "is not one of a forwarded audit trail") {
 		t.Errorf("a seal in another case: got %+v", got)
 	}
 	if err := os.WriteFile(anchors, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("audit", "verify", "--anchors", anchors); got.code != exitUsage || !strings.Contains(got.stderr, "line 1 of") {
+	if got := w.run("audit", "verify", "--anchors", anchors); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "line 1 of") {
 		t.Errorf("with another file: %+v", got)
-	}
-}
-
-func TestAudit_VerifyAfterAllOfItIsPastTheRetention(t *testing.T) {
-	var b bytes.Buffer
-	a := &app{stdout: &b, output: "table"}
-	if err := a.auditReport(api.AuditReport{First: 8, Last: 7}, api.SealPage{First: 8, Last: 7}, 0); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.String(); strings.Contains(got, "nothing is sealed yet") || !strings.Contains(got, "all 7 are past the retention") {
-		t.Errorf("got %s", got)
 	}
 }
 
@@ -221,7 +211,7 @@ func (w *world) forwarded() string {
 	w.t.Helper()
 	var b strings.Builder
 	write := func(l api.AuditLine) {
-		if err := writeLine(&b, l); err != nil {
+		if err := cli.WriteLine(&b, l); err != nil {
 			w.t.Fatal(err)
 		}
 	}

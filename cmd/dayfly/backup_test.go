@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
@@ -257,11 +258,11 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 		last = filepath.Join(t.TempDir(), fmt.Sprint("backup-", n))
 		w.ok("server", "backup", last, "--data", data)
 		got := w.run("server", "backup", last, "--data", data)
-		if got.code != exitRefused || !strings.Contains(got.stderr, "already exists") {
+		if got.code != cli.ExitRefused || !strings.Contains(got.stderr, "already exists") {
 			t.Errorf("over a backup: got %+v", got)
 		}
 		restored := filepath.Join(reachable(t), "data")
-		if got := w.run("server", "restore", last, "--data", restored); got.code != exitOK || !strings.Contains(got.stderr, "workflows cancelled") {
+		if got := w.run("server", "restore", last, "--data", restored); got.code != cli.ExitOK || !strings.Contains(got.stderr, "workflows cancelled") {
 			t.Errorf("restore: %+v", got)
 		}
 		states := w.wantWhole(restored)
@@ -269,11 +270,11 @@ func TestBackup_OfAServerAtWorkIsWholeAndCanBeRestored(t *testing.T) {
 			t.Errorf("restored are %v, want some that have ended, and none that could start", states)
 		}
 	}
-	if got := w.run("server", "restore", last, "--data", data); got.code != exitRefused || !strings.Contains(got.stderr, "uses the data directory") {
+	if got := w.run("server", "restore", last, "--data", data); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "uses the data directory") {
 		t.Errorf("into a directory in use: got %+v", got)
 	}
 	stop()
-	if got := w.run("server", "restore", last, "--data", data); got.code != exitRefused || !strings.Contains(got.stderr, "--replace") {
+	if got := w.run("server", "restore", last, "--data", data); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "--replace") {
 		t.Errorf("over records: got %+v", got)
 	}
 	w.ok("server", "restore", last, "--data", data, "--replace")
@@ -329,13 +330,13 @@ func TestBackup_ThatIsKilledIsNeverTakenForAWholeOne(t *testing.T) {
 			target := filepath.Join(reachable(t), "data")
 			t.Logf("a part is there: %v, the whole: %v", exists(to+".partial"), exists(to))
 			got := w.run("server", "restore", to, "--data", target)
-			if whole := exists(to); whole != (got.code == exitOK) {
+			if whole := exists(to); whole != (got.code == cli.ExitOK) {
 				t.Errorf("the backup has its name: %v, and its restore ends with %+v", whole, got)
 			}
-			if got.code == exitOK {
+			if got.code == cli.ExitOK {
 				w.wantWhole(target)
 			}
-			if got := w.run("server", "restore", to+".partial", "--data", reachable(t)); exists(to+".partial/dayfly.db") && !exists(to+".partial/manifest.json") && got.code != exitRefused {
+			if got := w.run("server", "restore", to+".partial", "--data", reachable(t)); exists(to+".partial/dayfly.db") && !exists(to+".partial/manifest.json") && got.code != cli.ExitRefused {
 				t.Errorf("the part: got %+v", got)
 			}
 			if err := os.RemoveAll(to); err != nil {
@@ -365,7 +366,7 @@ func TestBackup_TakesOnlyItsOwnPartsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.run("server", "backup", other, "--data", data)
-	if got.code != exitRefused || !strings.Contains(got.stderr, "is not an unfinished backup") || !exists(other+".partial/notes") {
+	if got.code != cli.ExitRefused || !strings.Contains(got.stderr, "is not an unfinished backup") || !exists(other+".partial/notes") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -413,7 +414,7 @@ func TestRestore_ThatIsKilledIsFinishedByTheNextAndNothingStartsMeanwhile(t *tes
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // one that is not refused serves until it is told to end
 			got := w.in(ctx, "", "server", "--data", data, "--listen", "127.0.0.1:0")
 			cancel()
-			if got.code != exitRefused || !strings.Contains(got.stderr, "cut short") {
+			if got.code != cli.ExitRefused || !strings.Contains(got.stderr, "cut short") {
 				t.Fatalf("round %d: a server over half a restore: %+v", round, got)
 			}
 		} else if !exists(db) {
@@ -460,7 +461,7 @@ func TestRestore_RefusesABackupThatWasChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := w.run("server", "restore", backup, "--data", target)
-			if got.code != exitUsage && got.code != exitRefused || !strings.Contains(got.stderr, "is not a whole backup") || exists(filepath.Join(target, embedded.DatabaseFile)) {
+			if got.code != cli.ExitUsage && got.code != cli.ExitRefused || !strings.Contains(got.stderr, "is not a whole backup") || exists(filepath.Join(target, embedded.DatabaseFile)) {
 				t.Errorf("got %+v", got)
 			}
 			if err := os.WriteFile(db, good, 0o600); err != nil {
@@ -482,7 +483,7 @@ func TestRestore_RefusesABackupThatWasChanged(t *testing.T) {
 	if err := os.WriteFile(list, bytes.Replace(text, []byte(`"schema": 2`), []byte(`"schema": 1`), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("server", "restore", backup, "--data", data, "--replace"); got.code != exitRefused || !strings.Contains(got.stderr, "restore it with that program") {
+	if got := w.run("server", "restore", backup, "--data", data, "--replace"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "restore it with that program") {
 		t.Errorf("of an older version: got %+v", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -64,7 +65,7 @@ func TestCI_OneCommentIsEditedInPlace(t *testing.T) {
 		return api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}}
 	}
 	c.pull()
-	if got := c.run("ci"); got.code != exitFailed {
+	if got := c.run("ci"); got.code != cli.ExitFailed {
 		t.Errorf("got %+v", got)
 	}
 	now := host.Comments("acme/infra", 1)
@@ -116,7 +117,7 @@ func TestCI_ARefusedCommentLosesNoResult(t *testing.T) {
 	host.Next(githosttest.Answer{Path: "/issues/1/comments", Status: 403, Body: `{"message": "Resource not accessible by integration"}`})
 	c.pull()
 	got := c.run("ci")
-	if got.code != exitOK || !strings.Contains(got.stdout, "1 planned") {
+	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "1 planned") {
 		t.Errorf("got %+v", got)
 	}
 	has(t, "stderr", got.stderr, "the comment is not written: ", "Pull requests: write", "the status is not set: ", "Commit statuses: write")

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
@@ -175,7 +176,7 @@ func TestCI_APullRequestIsPreviewedWhereItChangesSomething(t *testing.T) {
 	c.pull()
 	merge := c.git("rev-parse", "HEAD")
 	got := c.run("ci")
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Fatalf("got %+v", got)
 	}
 	has(t, "ci", got.stdout, "1 workspace: 1 planned", "| `network` | 1 | 0 | 0 | 0 |", "net.main")
@@ -192,18 +193,18 @@ func TestCI_APullRequestIsPreviewedWhereItChangesSomething(t *testing.T) {
 		t.Errorf("the run is of %+v, want pull request 1 at %s", tr, merge)
 	}
 
-	if again := c.run("ci", "--detailed-exitcode", "-o", "json"); again.code != exitDiffers || !strings.Contains(again.stdout, list.Items[0].ID) {
+	if again := c.run("ci", "--detailed-exitcode", "-o", "json"); again.code != cli.ExitDiffers || !strings.Contains(again.stdout, list.Items[0].ID) {
 		t.Errorf("the same try makes another run, or has no changes: %+v", again)
 	}
 	c.env["GITHUB_RUN_ATTEMPT"] = "2"
-	if again := c.run("ci", "-o", "json"); again.code != exitOK || strings.Contains(again.stdout, list.Items[0].ID) {
+	if again := c.run("ci", "-o", "json"); again.code != cli.ExitOK || strings.Contains(again.stdout, list.Items[0].ID) {
 		t.Errorf("another try makes no run: %+v", again)
 	}
-	if got := c.run("ci", "--all", "--workspace", "dns", "-o", "name"); got.code != exitUsage {
+	if got := c.run("ci", "--all", "--workspace", "dns", "-o", "name"); got.code != cli.ExitUsage {
 		t.Errorf("-o name: %+v", got)
 	}
 	has(t, "all but one", c.ok("ci", "--all", "--workspace", "dns"), "1 workspace: 1 planned", "`dns`")
-	if got := c.run("ci", "--apply"); got.code != exitUsage || !strings.Contains(got.stderr, "protected branch") {
+	if got := c.run("ci", "--apply"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "protected branch") {
 		t.Errorf("--apply in a pull request: %+v", got)
 	}
 }
@@ -215,11 +216,11 @@ func TestCI_NothingIsAffected(t *testing.T) {
 	c.pull()
 	for _, args := range [][]string{{"ci"}, {"ci", "--detailed-exitcode"}} {
 		got := c.run(args...)
-		if got.code != exitOK || !strings.Contains(got.stdout, "the change concerns no workspace") || !strings.Contains(got.stderr, "nothing is affected") {
+		if got.code != cli.ExitOK || !strings.Contains(got.stdout, "the change concerns no workspace") || !strings.Contains(got.stderr, "nothing is affected") {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}
-	if got := c.run("ci", "--workspace", "other"); got.code != exitRefused || !strings.Contains(got.stderr, "other is not among") {
+	if got := c.run("ci", "--workspace", "other"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "other is not among") {
 		t.Errorf("a workspace of another repository: %+v", got)
 	}
 }
@@ -237,7 +238,7 @@ func TestCI_AFailedPreviewFailsTheJobAndItsLogSaysNoMore(t *testing.T) {
 	c.pull()
 	for _, args := range [][]string{{"ci"}, {"ci", "--detailed-exitcode"}} {
 		got := c.run(args...)
-		if got.code != exitFailed || strings.Contains(got.stdout+got.stderr, "hunter2") {
+		if got.code != cli.ExitFailed || strings.Contains(got.stdout+got.stderr, "hunter2") {
 			t.Errorf("%v: got %+v", args, got)
 		}
 		has(t, "stdout", got.stdout, "2 workspaces: 1 failed, 1 planned", "step failed")
@@ -254,7 +255,7 @@ func TestCI_AShallowCloneIsToldSo(t *testing.T) {
 	c.git("clone", "--quiet", "--depth=1", "file://"+c.clone, shallow)
 	t.Chdir(shallow)
 	got := c.run("ci")
-	if got.code != exitFailed || !strings.Contains(got.stderr, "fetch-depth: 0") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stderr, "fetch-depth: 0") {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -266,25 +267,25 @@ func TestCI_WhatTheControlPlaneRefuses(t *testing.T) {
 	c.pull()
 
 	c.claims["repository"] = "stranger/infra"
-	if got := c.run("ci"); got.code != exitRefused || !strings.Contains(got.stderr, "no rule of issuer acme") {
+	if got := c.run("ci"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "no rule of issuer acme") {
 		t.Errorf("the token of another repository: %+v", got)
 	}
 	c.claims["exp"] = 1
-	if got := c.run("ci"); got.code != exitRefused || !strings.Contains(got.stderr, "does not take the job's OIDC token") {
+	if got := c.run("ci"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "does not take the job's OIDC token") {
 		t.Errorf("an old token: %+v", got)
 	}
 	delete(c.claims, "exp")
 	c.claims["repository"] = "acme/infra"
 	c.claims["sha"] = strings.Repeat("1", 40)
-	if got := c.run("ci"); got.code != exitFailed || !strings.Contains(got.stderr, "submits runs of that one only") || !strings.Contains(got.stdout, "1 not previewed") {
+	if got := c.run("ci"); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "submits runs of that one only") || !strings.Contains(got.stdout, "1 not previewed") {
 		t.Errorf("the token of another commit: %+v", got)
 	}
 	c.env["ACTIONS_ID_TOKEN_REQUEST_TOKEN"] = "wrong"
-	if got := c.run("ci"); got.code != exitFailed || !strings.Contains(got.stderr, "id-token: write") {
+	if got := c.run("ci"); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "id-token: write") {
 		t.Errorf("no token is given: %+v", got)
 	}
 	delete(c.env, "ACTIONS_ID_TOKEN_REQUEST_URL")
-	if got := c.run("ci"); got.code != exitUsage || !strings.Contains(got.stderr, "the job has no OIDC token") {
+	if got := c.run("ci"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "the job has no OIDC token") {
 		t.Errorf("no token: %+v", got)
 	}
 	event, err := os.ReadFile(c.env["GITHUB_EVENT_PATH"])
@@ -294,11 +295,11 @@ func TestCI_WhatTheControlPlaneRefuses(t *testing.T) {
 	if err := os.WriteFile(c.env["GITHUB_EVENT_PATH"], []byte(strings.ReplaceAll(string(event), "acme/infra", "stranger/infra")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.run("ci"); got.code != exitRefused || !strings.Contains(got.stderr, "comes from a fork") {
+	if got := c.run("ci"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "comes from a fork") {
 		t.Errorf("a fork: %+v", got)
 	}
 	for _, args := range [][]string{{"--timeout", "0s"}, {"--name", "a b"}, {"--repository", "/srv/git"}} {
-		if got := c.run(append([]string{"ci"}, args...)...); got.code != exitUsage {
+		if got := c.run(append([]string{"ci"}, args...)...); got.code != cli.ExitUsage {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}
@@ -311,7 +312,7 @@ func TestCI_APushToAProtectedBranchApplies(t *testing.T) {
 	c.commit("live/dns/main.tf")
 	c.push(before)
 	got := c.run("ci", "--apply", "--detailed-exitcode")
-	if got.code != exitDiffers {
+	if got.code != cli.ExitDiffers {
 		t.Fatalf("got %+v", got)
 	}
 	has(t, "apply", got.stdout, "1 workspace: 1 applied")
@@ -320,11 +321,11 @@ func TestCI_APushToAProtectedBranchApplies(t *testing.T) {
 		t.Errorf("got %+v, %v", list.Items, err)
 	}
 	c.push(strings.Repeat("0", 40))
-	if got := c.run("ci", "--apply"); got.code != exitUsage || !strings.Contains(got.stderr, "--all") {
+	if got := c.run("ci", "--apply"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--all") {
 		t.Errorf("a new branch: %+v", got)
 	}
 	c.claims["ref_protected"] = "false"
-	if got := c.run("ci", "--apply", "--all"); got.code != exitFailed || !strings.Contains(got.stderr, "its ref refs/heads/main is not protected") {
+	if got := c.run("ci", "--apply", "--all"); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "its ref refs/heads/main is not protected") {
 		t.Errorf("a branch that is not protected: %+v", got)
 	}
 }
@@ -333,7 +334,7 @@ func TestCI_OutsideOfAPipelineFlagsSayWhatAHostWould(t *testing.T) {
 	c := newCI(t, "http://127.0.0.1:1")
 	c.agent(adds)
 	delete(c.env, "GITHUB_ACTIONS")
-	if got := c.run("ci", "--base", "main"); got.code != exitUsage || !strings.Contains(got.stderr, "no OIDC token") && !strings.Contains(got.stderr, "--repository") {
+	if got := c.run("ci", "--base", "main"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "no OIDC token") && !strings.Contains(got.stderr, "--repository") {
 		t.Errorf("without a remote: %+v", got)
 	}
 	c.git("remote", "add", "origin", c.host+"/acme/infra.git")
@@ -345,7 +346,7 @@ func TestCI_OutsideOfAPipelineFlagsSayWhatAHostWould(t *testing.T) {
 	}
 	c.env["DAYFLY_API_TOKEN"] = token.Value
 	has(t, "ci", c.ok("ci", "--base", "main"), "1 workspace: 1 planned", "`network`")
-	if got := c.run("ci"); got.code != exitUsage || !strings.Contains(got.stderr, "--base") {
+	if got := c.run("ci"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--base") {
 		t.Errorf("without a base: %+v", got)
 	}
 }
@@ -367,7 +368,7 @@ func TestCI_AnInterruptCancelsWhatItSubmitted(t *testing.T) {
 		<-stderr.written
 	}
 	interrupt()
-	if code := <-ended; code != exitInterrupted {
+	if code := <-ended; code != cli.ExitInterrupted {
 		t.Errorf("exit %d: %s", code, stderr.String())
 	}
 	list, err := c.plane.Workflows(t.Context(), c.admin, runs.Filter{Limit: 10})
@@ -379,7 +380,7 @@ func TestCI_AnInterruptCancelsWhatItSubmitted(t *testing.T) {
 			t.Errorf("%s of %s is %s", one.ID, one.Workspace, one.State)
 		}
 	}
-	if got := c.run("ci", "--timeout", "1ms", "--all", "--name", "again"); got.code != exitTimeout {
+	if got := c.run("ci", "--timeout", "1ms", "--all", "--name", "again"); got.code != cli.ExitTimeout {
 		t.Errorf("in no time: got %+v", got)
 	}
 }

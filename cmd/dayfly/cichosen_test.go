@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
@@ -87,7 +88,7 @@ func TestCIApply_ACancelledMergeIsTakenAlong(t *testing.T) {
 	skipped := c.merge("live/network/main.tf")
 	last := c.merge("live/dns/main.tf")
 	c.jobOf(last, skipped)
-	got := c.since(exitOK, []string{"dns", "network"}, "ci", "--apply")
+	got := c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply")
 	has(t, "stderr", got.stderr, "network: live/network/main.tf is below live/network; also applies what "+pullrequest.Short(skipped)+" changed, which was not applied\n")
 	if strings.Count(got.stderr, "also applies") != 1 {
 		t.Errorf("dns has nothing but what was pushed:\n%s", got.stderr)
@@ -111,22 +112,22 @@ func TestCIApply_AnOlderCommitIsRefusedAsAWhole(t *testing.T) {
 	older := c.merge("live/network/main.tf", "live/dns/main.tf")
 	newer := c.merge("live/network/main.tf")
 	c.jobOf(newer, older)
-	c.since(exitOK, []string{"dns", "network"}, "ci", "--apply")
+	c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply")
 	c.jobOf(older, first)
 	for _, args := range [][]string{{}, {"--all"}, {"--base", first}} {
-		got := c.since(exitRefused, nil, append([]string{"ci", "--apply"}, args...)...)
+		got := c.since(cli.ExitRefused, nil, append([]string{"ci", "--apply"}, args...)...)
 		has(t, "stderr", got.stderr, "network: commit "+pullrequest.Short(older)+" of this job is older than "+pullrequest.Short(newer)+", which wf_", "nothing is submitted", "--older")
 		if strings.Contains(got.stderr, "dns: commit") != (len(args) > 0) {
 			t.Errorf("%v: an unchanged workspace is refused, or a chosen one is not:\n%s", args, got.stderr)
 		}
 	}
-	c.since(exitFailed, nil, "ci", "--apply", "--detailed-exitcode")
-	c.since(exitOK, nil, "ci", "--apply", "--workspace", "dns") // the newer commit changed nothing of it
+	c.since(cli.ExitFailed, nil, "ci", "--apply", "--detailed-exitcode")
+	c.since(cli.ExitOK, nil, "ci", "--apply", "--workspace", "dns") // the newer commit changed nothing of it
 	c.at(map[string]string{"network": newer, "dns": newer})
-	got := c.since(exitOK, []string{"network"}, "ci", "--apply", "--older")
+	got := c.since(cli.ExitOK, []string{"network"}, "ci", "--apply", "--older")
 	has(t, "stderr", got.stderr, "applies "+pullrequest.Short(older)+", which is older than "+pullrequest.Short(newer))
 	c.at(map[string]string{"network": older, "dns": newer})
-	c.since(exitUsage, nil, "ci", "--older")
+	c.since(cli.ExitUsage, nil, "ci", "--older")
 }
 
 // The clone of an older job may have been made before the newer commit was pushed.
@@ -137,10 +138,10 @@ func TestCIApply_AnOldCloneIsRefused(t *testing.T) {
 	c.git("clone", "--quiet", "file://"+c.clone, old)
 	newer := c.merge("live/network/main.tf")
 	c.jobOf(newer, older)
-	c.since(exitOK, []string{"network"}, "ci", "--apply")
+	c.since(cli.ExitOK, []string{"network"}, "ci", "--apply")
 	c.jobOf(older, first)
 	t.Chdir(old)
-	has(t, "stderr", c.since(exitRefused, nil, "ci", "--apply").stderr, "older than "+pullrequest.Short(newer))
+	has(t, "stderr", c.since(cli.ExitRefused, nil, "ci", "--apply").stderr, "older than "+pullrequest.Short(newer))
 }
 
 func TestCIApply_ARepeatedJobDoesWhatIsLeft(t *testing.T) {
@@ -154,18 +155,18 @@ func TestCIApply_ARepeatedJobDoesWhatIsLeft(t *testing.T) {
 	}
 	head := c.merge("live/network/main.tf", "live/dns/main.tf")
 	c.jobOf(head, first)
-	c.since(exitFailed, []string{"dns", "network"}, "ci", "--apply")
+	c.since(cli.ExitFailed, []string{"dns", "network"}, "ci", "--apply")
 	c.at(map[string]string{"network": head, "dns": first})
 	fails = false
 	c.env["GITHUB_RUN_ATTEMPT"] = "2"
-	c.since(exitOK, []string{"dns"}, "ci", "--apply")
-	has(t, "stderr", c.since(exitOK, nil, "ci", "--apply").stderr, "nothing is affected")
+	c.since(cli.ExitOK, []string{"dns"}, "ci", "--apply")
+	has(t, "stderr", c.since(cli.ExitOK, nil, "ci", "--apply").stderr, "nothing is affected")
 	c.env["GITHUB_RUN_ATTEMPT"] = "3"
-	c.since(exitOK, []string{"dns", "network"}, "ci", "--apply", "--all")
+	c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply", "--all")
 	// A pipeline without a push, such as one of a schedule, knows where to begin as well.
 	next := c.merge("live/dns/main.tf")
 	c.jobOf(next, strings.Repeat("0", 40))
-	c.since(exitOK, []string{"dns"}, "ci", "--apply")
+	c.since(cli.ExitOK, []string{"dns"}, "ci", "--apply")
 }
 
 func TestCIApply_AForcePushAppliesWhatDiffers(t *testing.T) {
@@ -182,7 +183,7 @@ func TestCIApply_AForcePushAppliesWhatDiffers(t *testing.T) {
 			c, first := newApplied(t)
 			away := c.merge("live/network/main.tf")
 			c.jobOf(away, first)
-			c.since(exitOK, []string{"network"}, "ci", "--apply")
+			c.since(cli.ExitOK, []string{"network"}, "ci", "--apply")
 			c.git("reset", "--quiet", "--hard", first)
 			c.git("branch", "--quiet", "--force", "topic", first)
 			now := c.merge("live/dns/main.tf")
@@ -197,7 +198,7 @@ func TestCIApply_AForcePushAppliesWhatDiffers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got := c.since(exitOK, []string{"dns", "network"}, "ci", "--apply")
+			got := c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply")
 			has(t, "stderr", got.stderr, tc.want, pullrequest.Short(away))
 			if strings.Contains(got.stderr, "also applies") {
 				t.Errorf("nothing was missed:\n%s", got.stderr)
@@ -218,10 +219,10 @@ func TestCIApply_AShallowCloneThatDoesNotSuffice(t *testing.T) {
 		t.Chdir(dir)
 	}
 	clone("2")
-	got := c.since(exitFailed, nil, "ci", "--apply")
+	got := c.since(cli.ExitFailed, nil, "ci", "--apply")
 	has(t, "stderr", got.stderr, "the clone is shallow and lacks ", "fetch-depth: 0", "GIT_DEPTH: 0")
 	clone("3")
-	has(t, "stderr", c.since(exitOK, []string{"dns", "network"}, "ci", "--apply").stderr, "also applies what "+pullrequest.Short(skipped))
+	has(t, "stderr", c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply").stderr, "also applies what "+pullrequest.Short(skipped))
 }
 
 func TestCIApply_ANewWorkspaceBeginsAtThePush(t *testing.T) {
@@ -230,7 +231,7 @@ func TestCIApply_ANewWorkspaceBeginsAtThePush(t *testing.T) {
 	before := c.merge("live/network/main.tf")
 	head := c.merge("live/dns/main.tf")
 	c.jobOf(head, before)
-	got := c.since(exitOK, []string{"dns"}, "ci", "--apply")
+	got := c.since(cli.ExitOK, []string{"dns"}, "ci", "--apply")
 	has(t, "stderr", got.stderr, "compared with "+pullrequest.Short(before)+", the commit before this push", "dns, network")
 	c.at(map[string]string{"dns": head})
 
@@ -245,5 +246,5 @@ func TestCIApply_ANewWorkspaceBeginsAtThePush(t *testing.T) {
 	}
 	c.jobOf(head, head)
 	c.env["GITHUB_REPOSITORY"] = "acme/other"
-	has(t, "stderr", c.since(exitOK, nil, "ci", "--apply").stderr, "yet: dns\n")
+	has(t, "stderr", c.since(cli.ExitOK, nil, "ci", "--apply").stderr, "yet: dns\n")
 }

@@ -1,13 +1,9 @@
 package main
 
-// These tests are in the package itself: a command cannot be imported. They run whole command
-// lines against a real control plane over the store in memory.
-
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http/httptest"
 	"os"
@@ -18,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/setup"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -112,7 +110,7 @@ func (w *world) run(args ...string) answer {
 func (w *world) ok(args ...string) string {
 	w.t.Helper()
 	got := w.run(args...)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		w.t.Fatalf("dayfly %s: exit %d\n%s%s", strings.Join(args, " "), got.code, got.stdout, got.stderr)
 	}
 	return got.stdout
@@ -199,7 +197,7 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeChanged, api.OutcomeUnchanged} {
-		if got := value[[]change](w, "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
+		if got := value[[]setup.Change](w, "apply", "-f", file); len(got) != 1 || got[0].Outcome != outcome {
 			t.Errorf("got %+v, want it %s", got, outcome)
 		}
 	}
@@ -208,7 +206,7 @@ func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
 	if got := value[api.Workspace](w, "workspace", "show", "two"); got.Engine != "command" || got.Source.Directory != dir {
 		t.Errorf("got %+v", got)
 	}
-	if got := w.run("workspace", "delete", "two"); got.code != exitUsage || !strings.Contains(got.stderr, "--yes") {
+	if got := w.run("workspace", "delete", "two"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--yes") {
 		t.Errorf("delete without --yes: got %+v", got)
 	}
 	w.ok("workspace", "delete", "two", "--yes")
@@ -233,7 +231,7 @@ func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
 	t.Chdir(dir)
 
 	got := w.in(t.Context(), "name: three"+doc, "apply", "-f", one, "-f", "-", "-f", two)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Fatalf("got %+v", got)
 	}
 	has(t, "apply", got.stdout, "workspace one is created\nworkspace three is created\nworkspace two is created\n")
@@ -247,11 +245,11 @@ func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
 		"can be read only once":           {"-f", "-", "-f", "-"},
 		"standard input: has no document": {"-f", "-"},
 	} {
-		if got := w.in(t.Context(), "", append([]string{"apply"}, args...)...); got.code != exitUsage || !strings.Contains(got.stderr, says) || got.stdout != "" {
+		if got := w.in(t.Context(), "", append([]string{"apply"}, args...)...); got.code != cli.ExitUsage || !strings.Contains(got.stderr, says) || got.stdout != "" {
 			t.Errorf("%v: got %+v, want exit 64 and %q", args, got, says)
 		}
 	}
-	if got := w.run("workspace", "show", "four"); got.code != exitRefused {
+	if got := w.run("workspace", "show", "four"); got.code != cli.ExitRefused {
 		t.Errorf("what stood before a mistake was registered: got %+v", got)
 	}
 }
@@ -261,7 +259,7 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 	w := newWorld(t)
 	made := w.run("pool", "create", "trusted", "--description", "for production", "--concurrency", "3", "--type", "deployment")
 	token := strings.TrimSpace(made.stdout)
-	if made.code != exitOK || !strings.HasPrefix(token, "dfp_") || strings.Contains(made.stderr, token) {
+	if made.code != cli.ExitOK || !strings.HasPrefix(token, "dfp_") || strings.Contains(made.stderr, token) {
 		t.Fatalf("create: got %+v", made)
 	}
 	if shown := w.ok("pool", "show", "trusted"); strings.Contains(shown, token) {
@@ -301,11 +299,11 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, "list after a poll", w.ok("pool", "list"), "healthy", "s ago")
-	if got := w.run("pool", "update", "inner"); got.code != exitUsage || !strings.Contains(got.stderr, "name at least one setting to change") {
+	if got := w.run("pool", "update", "inner"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "name at least one setting to change") {
 		t.Errorf("an update of nothing: got %+v", got)
 	}
 	w.ok("pool", "delete", "inner", "-y")
-	if got := w.run("pool", "show", "inner"); got.code != exitRefused {
+	if got := w.run("pool", "show", "inner"); got.code != cli.ExitRefused {
 		t.Errorf("after the deletion: got %+v", got)
 	}
 }
@@ -313,17 +311,17 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 func TestCommand_AnOrganizationSaysForHowLongItKeepsThings(t *testing.T) {
 	w := newWorld(t)
 	has(t, "show", w.ok("organization", "show"), "organization default", "workflows kept    400 days", "logs kept         90 days", "audit trail kept  for ever")
-	if got := w.run("organization", "update", "--log-days", "30"); got.code != exitUsage || !strings.Contains(got.stderr, "cannot be brought back") {
+	if got := w.run("organization", "update", "--log-days", "30"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "cannot be brought back") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "update", w.ok("org", "update", "--log-days", "30", "--audit-days", "1000", "--yes"), "400 days", "30 days", "1000 days")
 	if o := value[api.Organization](w, "organization", "show"); o.LogRetention != 30 || o.AuditRetention != 1000 || o.WorkflowRetention != 400 {
 		t.Errorf("after it: %+v", o)
 	}
-	if got := w.run("organization", "update", "--workflow-days", "7", "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "workflow_retention_days") {
+	if got := w.run("organization", "update", "--workflow-days", "7", "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "workflow_retention_days") {
 		t.Errorf("too short: got %+v", got)
 	}
-	if got := w.run("organization", "update", "--yes"); got.code != exitUsage || !strings.Contains(got.stderr, "--log-days") {
+	if got := w.run("organization", "update", "--yes"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--log-days") {
 		t.Errorf("nothing named: got %+v", got)
 	}
 }
@@ -333,10 +331,10 @@ func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
 	token := w.env["DAYFLY_API_TOKEN"]
 	delete(w.env, "DAYFLY_API_TOKEN")
 	delete(w.env, "DAYFLY_URL")
-	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "dayfly up") {
+	if got := w.run("workflow", "list"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "dayfly up") {
 		t.Errorf("before login: got %+v", got)
 	}
-	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != exitRefused || strings.Contains(got.stderr, "dfu_wrong") ||
+	if got := w.in(t.Context(), "dfu_wrong\n", "login", w.url); got.code != cli.ExitRefused || strings.Contains(got.stderr, "dfu_wrong") ||
 		!strings.Contains(got.stderr, "does not know this token: check that all of it was copied") || strings.Contains(got.stderr, "log in again") {
 		t.Errorf("a wrong token: got %+v", got)
 	}
@@ -344,10 +342,10 @@ func TestCommand_LoginChecksTheTokenAndRemembersIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := w.in(t.Context(), pool, "login", w.url); got.code != exitRefused || !strings.Contains(got.stderr, "token of a pool") {
+	if got := w.in(t.Context(), pool, "login", w.url); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "token of a pool") {
 		t.Errorf("a pool's token: got %+v", got)
 	}
-	if got := w.in(t.Context(), token+"\n", "login", w.url+"/"); got.code != exitOK || strings.Contains(got.stdout+got.stderr, token) {
+	if got := w.in(t.Context(), token+"\n", "login", w.url+"/"); got.code != cli.ExitOK || strings.Contains(got.stdout+got.stderr, token) {
 		t.Fatalf("login: got %+v", got)
 	}
 	has(t, "list after login", w.ok("workflow", "list"), "no workflows")
@@ -361,43 +359,43 @@ func TestCommand_WrongUsageExitsWith64AndARefusalWith2(t *testing.T) {
 		args []string
 		says string
 	}{
-		{exitUsage, []string{"nonsense"}, "nonsense"},
-		{exitUsage, []string{"run"}, "dayfly run --help"},
-		{exitUsage, []string{"run", "one", "--op", "explode"}, "--op"},
-		{exitUsage, []string{"run", "one", "-o", "xml"}, "--output"},
-		{exitUsage, []string{"run", "one", "--nmf", "x"}, "unknown flag"},
-		{exitUsage, []string{"run", "one", "--name", "x"}, "--name"},
-		{exitRefused, []string{"run", "one", "--priority", "500"}, "priority"},
-		{exitRefused, []string{"run", "none"}, "there is no workspace none"},
-		{exitUsage, []string{"run", "./none"}, "dayfly: there is no directory or workspace file ./none"},
-		{exitRefused, []string{"workflow", "show", "wf-none"}, "wf-none"},
-		{exitRefused, []string{"workspace", "show", "none"}, `dayfly: there is no workspace "none"`},
-		{exitRefused, []string{"pool", "show", "none"}, `dayfly: there is no pool "none"`},
-		{exitRefused, []string{"secret", "delete", "none", "--yes", "--data", t.TempDir()}, "dayfly: there is no secret none on this machine"},
-		{exitRefused, []string{"run", "one", "--take-over"}, "dayfly: take_over: workspace one has engine command: its commands keep their state"},
-		{exitRefused, []string{"run", "one", "--begin-anew"}, "dayfly: begin_anew: workspace one has"},
-		{exitRefused, []string{"state", "unlock", "one", "x", "--yes"}, "dayfly: operation: workspace one has engine command"},
-		{exitUsage, []string{"state", "unlock", "one", "x"}, "no terminal to ask on: say --yes"},
-		{exitUsage, []string{"token", "revoke", "tok_x"}, "no terminal to ask on: say --yes"},
-		{exitUsage, []string{"pool", "rotate-token", "default"}, "ends the present token of pool default at once"},
-		{exitUsage, []string{"service-principal", "rotate-secret", "x", "--overlap", "0"}, "ends the present secret and tokens of service principal x at once"},
-		{exitUsage, []string{"workflow", "list", "-n", "0"}, "--limit"},
-		{exitRefused, []string{"workflow", "list", "--state", "odd"}, "state"},
-		{exitUsage, []string{"apply", "-f", "/none.yaml"}, "/none.yaml"},
-		{exitRefused, []string{"workspace", "show", ".."}, "cannot be a name"},
-		{exitRefused, []string{"pool", "create", "x"}, "3 to 64"},
-		{exitUsage, []string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
-		{exitUsage, []string{"pool", "rotate-token", "default", "--overlap", "-1s"}, "--overlap"},
-		{exitUsage, []string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
-		{exitUsage, []string{"token", "create", "x", "--grant", "payments"}, "--grant: want PROJECT=ROLE"},
-		{exitUsage, []string{"token", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
-		{exitUsage, []string{"service-principal", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
-		{exitUsage, []string{"secret", "set", "../x"}, "../x"},
-		{exitUsage, []string{"login", "ftp://x"}, "https://"},
-		{exitUsage, []string{"login", "http://dayfly.example.com"}, "URL: plain http would show the token"},
-		{exitUsage, []string{"run", "one", "--op", "preview", "--op", "destroy"}, "--op: is given twice; give it once; see dayfly run --help"},
-		{exitUsage, []string{"run", "one", "--priority"}, "--priority"},
-		{exitUsage, []string{"run", "one", "two"}, "two"},
+		{cli.ExitUsage, []string{"nonsense"}, "nonsense"},
+		{cli.ExitUsage, []string{"run"}, "dayfly run --help"},
+		{cli.ExitUsage, []string{"run", "one", "--op", "explode"}, "--op"},
+		{cli.ExitUsage, []string{"run", "one", "-o", "xml"}, "--output"},
+		{cli.ExitUsage, []string{"run", "one", "--nmf", "x"}, "unknown flag"},
+		{cli.ExitUsage, []string{"run", "one", "--name", "x"}, "--name"},
+		{cli.ExitRefused, []string{"run", "one", "--priority", "500"}, "priority"},
+		{cli.ExitRefused, []string{"run", "none"}, "there is no workspace none"},
+		{cli.ExitUsage, []string{"run", "./none"}, "dayfly: there is no directory or workspace file ./none"},
+		{cli.ExitRefused, []string{"workflow", "show", "wf-none"}, "wf-none"},
+		{cli.ExitRefused, []string{"workspace", "show", "none"}, `dayfly: there is no workspace "none"`},
+		{cli.ExitRefused, []string{"pool", "show", "none"}, `dayfly: there is no pool "none"`},
+		{cli.ExitRefused, []string{"secret", "delete", "none", "--yes", "--data", t.TempDir()}, "dayfly: there is no secret none on this machine"},
+		{cli.ExitRefused, []string{"run", "one", "--take-over"}, "dayfly: take_over: workspace one has engine command: its commands keep their state"},
+		{cli.ExitRefused, []string{"run", "one", "--begin-anew"}, "dayfly: begin_anew: workspace one has"},
+		{cli.ExitRefused, []string{"state", "unlock", "one", "x", "--yes"}, "dayfly: operation: workspace one has engine command"},
+		{cli.ExitUsage, []string{"state", "unlock", "one", "x"}, "no terminal to ask on: say --yes"},
+		{cli.ExitUsage, []string{"token", "revoke", "tok_x"}, "no terminal to ask on: say --yes"},
+		{cli.ExitUsage, []string{"pool", "rotate-token", "default"}, "ends the present token of pool default at once"},
+		{cli.ExitUsage, []string{"service-principal", "rotate-secret", "x", "--overlap", "0"}, "ends the present secret and tokens of service principal x at once"},
+		{cli.ExitUsage, []string{"workflow", "list", "-n", "0"}, "--limit"},
+		{cli.ExitRefused, []string{"workflow", "list", "--state", "odd"}, "state"},
+		{cli.ExitUsage, []string{"apply", "-f", "/none.yaml"}, "/none.yaml"},
+		{cli.ExitRefused, []string{"workspace", "show", ".."}, "cannot be a name"},
+		{cli.ExitRefused, []string{"pool", "create", "x"}, "3 to 64"},
+		{cli.ExitUsage, []string{"pool", "create", "xyz", "--type", "a", "--all-types"}, "contradict"},
+		{cli.ExitUsage, []string{"pool", "rotate-token", "default", "--overlap", "-1s"}, "--overlap"},
+		{cli.ExitUsage, []string{"token", "create", "x", "--expires", "1ms"}, "--expires"},
+		{cli.ExitUsage, []string{"token", "create", "x", "--grant", "payments"}, "--grant: want PROJECT=ROLE"},
+		{cli.ExitUsage, []string{"token", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
+		{cli.ExitUsage, []string{"service-principal", "create", "x", "--grant", "a=viewer", "--grant", "a=admin"}, "--grant: project a is given twice"},
+		{cli.ExitUsage, []string{"secret", "set", "../x"}, "../x"},
+		{cli.ExitUsage, []string{"login", "ftp://x"}, "https://"},
+		{cli.ExitUsage, []string{"login", "http://dayfly.example.com"}, "URL: plain http would show the token"},
+		{cli.ExitUsage, []string{"run", "one", "--op", "preview", "--op", "destroy"}, "--op: is given twice; give it once; see dayfly run --help"},
+		{cli.ExitUsage, []string{"run", "one", "--priority"}, "--priority"},
+		{cli.ExitUsage, []string{"run", "one", "two"}, "two"},
 	} {
 		got := w.run(tc.args...)
 		if got.code != tc.code || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
@@ -414,7 +412,7 @@ func TestCommand_NoAnswerExitsWith3(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	w.env["DAYFLY_URL"] = server.URL
-	if got := w.run("workflow", "cancel", "wf"); got.code != exitUnreachable || !strings.Contains(got.stderr, "dayfly up starts one") {
+	if got := w.run("workflow", "cancel", "wf"); got.code != cli.ExitUnreachable || !strings.Contains(got.stderr, "dayfly up starts one") {
 		t.Errorf("got %+v, want exit 3", got)
 	}
 }
@@ -422,7 +420,7 @@ func TestCommand_NoAnswerExitsWith3(t *testing.T) {
 func TestCommand_ATokenIsNotSentInClear(t *testing.T) {
 	w := newWorld(t)
 	w.env["DAYFLY_URL"] = "http://dayfly.example.com"
-	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "DAYFLY_URL: plain http would show the token") {
+	if got := w.run("workflow", "list"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "DAYFLY_URL: plain http would show the token") {
 		t.Errorf("got %+v, want a refusal that names the variable and the fix", got)
 	}
 }
@@ -448,7 +446,7 @@ func TestCommand_HelpAndVersion(t *testing.T) {
 func TestCommand_SecretsAreKept(t *testing.T) {
 	w := newWorld(t)
 	data := t.TempDir()
-	if got := w.in(t.Context(), "planted-value\n", "secret", "set", "db", "--data", data); got.code != exitOK || strings.Contains(got.stdout+got.stderr, "planted") {
+	if got := w.in(t.Context(), "planted-value\n", "secret", "set", "db", "--data", data); got.code != cli.ExitOK || strings.Contains(got.stdout+got.stderr, "planted") {
 		t.Fatalf("set: got %+v", got)
 	}
 	b, err := os.ReadFile(filepath.Join(data, embedded.SecretsDir, "db"))
@@ -460,7 +458,7 @@ func TestCommand_SecretsAreKept(t *testing.T) {
 	if strings.Contains(list, "planted") {
 		t.Error("the list shows the value")
 	}
-	if got := w.run("secret", "set", "db", "--data", data); got.code != exitUsage || !strings.Contains(got.stderr, "empty") {
+	if got := w.run("secret", "set", "db", "--data", data); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "empty") {
 		t.Errorf("an empty value: got %+v", got)
 	}
 	w.ok("secret", "delete", "db", "--data", data, "--yes")
@@ -475,13 +473,9 @@ func TestCommand_ADataDirectoryOfAnOlderVersionIsRefused(t *testing.T) {
 	}
 	for _, args := range [][]string{{"server", "backup", filepath.Join(t.TempDir(), "to")}, {"secret", "set", "db"}, {"secret", "list"}, {"secret", "delete", "db", "--yes"}} {
 		got := w.in(t.Context(), "value\n", append(args, "--data", data)...)
-		if got.code != exitRefused || !strings.Contains(got.stderr, data+" is of an older version") {
+		if got.code != cli.ExitRefused || !strings.Contains(got.stderr, data+" is of an older version") {
 			t.Errorf("%s: got %+v", args, got)
 		}
-	}
-	push := describePush([]byte("{}"))
-	if err := (&statePush{Data: data}).place(nil, api.PushedKey("default", "ws_1", push.SHA256), push, []byte("{}")); !errors.Is(err, workflow.ErrUnsupported) {
-		t.Errorf("state push: got %v", err)
 	}
 	if entries, err := os.ReadDir(data); err != nil || len(entries) != 1 {
 		t.Errorf("in the directory: %v, %v; want the keys alone", entries, err)
@@ -526,7 +520,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 
 	// The same name for another directory would be another's state.
 	write("other/network/main.tf", "")
-	if got := w.run("run", filepath.Join(parent, "other", "network")); got.code != exitRefused || !strings.Contains(got.stderr, "--name") {
+	if got := w.run("run", filepath.Join(parent, "other", "network")); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "--name") {
 		t.Errorf("another directory of the same name: got %+v", got)
 	}
 	w.ok("run", filepath.Join(parent, "other", "network"), "--name", "network2")
@@ -562,17 +556,17 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 		if dir == "bad.name" {
 			write(dir+"/main.tf", "")
 		}
-		if got := w.run("run", filepath.Join(parent, dir)); got.code != exitUsage || !strings.Contains(got.stderr, says) {
+		if got := w.run("run", filepath.Join(parent, dir)); got.code != cli.ExitUsage || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: got %+v, want %q", dir, got, says)
 		}
 	}
 	// What is refused leaves nothing behind.
 	write("refused/workspace.yaml", "engine: command\ncommands: {preview: 'true'}\n")
 	for _, args := range [][]string{{"--op", "refresh"}, {"--priority", "500"}} {
-		if got := w.run(append([]string{"run", filepath.Join(parent, "refused")}, args...)...); got.code != exitRefused {
+		if got := w.run(append([]string{"run", filepath.Join(parent, "refused")}, args...)...); got.code != cli.ExitRefused {
 			t.Errorf("%v: got %+v, want a refusal", args, got)
 		}
-		if got := w.run("workspace", "show", "refused"); got.code != exitRefused {
+		if got := w.run("workspace", "show", "refused"); got.code != cli.ExitRefused {
 			t.Errorf("%v: a run that was refused registered its directory: %+v", args, got)
 		}
 	}
@@ -586,26 +580,12 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	if got := value[api.Workspace](w, "workspace", "show", "other"); filepath.Base(got.Source.Directory) != "refused" {
 		t.Errorf("got %+v", got)
 	}
-	if got := w.run("run", filepath.Join(dir, "main.tf")); got.code != exitUsage || !strings.Contains(got.stderr, "neither a directory nor a workspace file") {
+	if got := w.run("run", filepath.Join(dir, "main.tf")); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "neither a directory nor a workspace file") {
 		t.Errorf("a file of code: got %+v", got)
 	}
 
 	t.Chdir(parent)
-	if got := w.run("run", "bad.name"); got.code != exitRefused || !strings.Contains(got.stderr, "write ./bad.name") {
+	if got := w.run("run", "bad.name"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "write ./bad.name") {
 		t.Errorf("a directory without a slash: got %+v", got)
-	}
-}
-
-// The control plane forgets after a day when a pool was seen: that is not never.
-func TestSeen_OfAPoolOfBeforeIsNotNever(t *testing.T) {
-	lately := time.Now().Add(-2 * time.Hour)
-	for want, p := range map[string]api.Pool{
-		"2h00m ago":      {LastSeen: &lately},
-		"never":          {CreatedAt: lately},
-		"over a day ago": {CreatedAt: lately.Add(-api.RunnerKept)},
-	} {
-		if got := seen(p); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

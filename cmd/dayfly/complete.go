@@ -4,13 +4,14 @@ import (
 	"context"
 	_ "embed" // the scripts
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/setup"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -31,10 +32,10 @@ type completionCommand struct {
 var completionScripts string
 
 // Run prints the script, which asks this program at each completion.
-func (c *completionCommand) Run(a *app) error {
+func (c *completionCommand) Run(a *cli.App) error {
 	_, script, _ := strings.Cut(completionScripts, "# "+c.Shell+": ")
 	script, _, _ = strings.Cut(script, "\n\n")
-	return a.print("# %s", script)
+	return a.Print("# %s", script)
 }
 
 // candidate is a word that fits, and what it is.
@@ -42,14 +43,14 @@ type candidate struct{ word, about string }
 
 // complete prints the words that can stand where the last argument stands, each with a tab and what it is. Where files
 // fit, or nothing is known, it prints none: the shell offers files then.
-func (a *app) complete(root *kong.Node, args []string) error {
+func complete(a *cli.App, root *kong.Node, args []string) error {
 	last := ""
 	if len(args) > 0 {
 		last, args = args[len(args)-1], args[:len(args)-1]
 	}
-	for _, c := range a.candidates(root, args, last) {
+	for _, c := range candidates(a, root, args, last) {
 		if strings.HasPrefix(c.word, last) {
-			if err := a.print("%s\t%s", term.Clean(c.word), term.Clean(c.about)); err != nil {
+			if err := a.Print("%s\t%s", term.Clean(c.word), term.Clean(c.about)); err != nil {
 				return err
 			}
 		}
@@ -58,7 +59,7 @@ func (a *app) complete(root *kong.Node, args []string) error {
 }
 
 // candidates walks along the words of the line to what the last one is.
-func (a *app) candidates(node *kong.Node, words []string, last string) (all []candidate) {
+func candidates(a *cli.App, node *kong.Node, words []string, last string) (all []candidate) {
 	var pending *kong.Flag                                                                                 // waits for its value
 	place := 0                                                                                             // of the next positional argument
 	for _, word := range slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "=" }) { // bash splits there
@@ -76,14 +77,14 @@ func (a *app) candidates(node *kong.Node, words []string, last string) (all []ca
 	}
 	name, _, assigned := strings.Cut(last, "=")
 	if flag, _ := flagOf(node, name); pending == nil && assigned && flag != nil {
-		for _, c := range a.values(node, flag.Value) {
+		for _, c := range values(a, node, flag.Value) {
 			all = append(all, candidate{name + "=" + c.word, c.about})
 		}
 		return all
 	}
 	switch {
 	case pending != nil:
-		return a.values(node, pending.Value)
+		return values(a, node, pending.Value)
 	case strings.HasPrefix(last, "-"):
 		for _, group := range node.AllFlags(true) {
 			for _, f := range group {
@@ -98,7 +99,7 @@ func (a *app) candidates(node *kong.Node, words []string, last string) (all []ca
 		}
 	}
 	if n := len(node.Positional); n > 0 && (place < n || node.Positional[n-1].IsCumulative()) {
-		all = append(all, a.values(node, node.Positional[min(place, n-1)])...)
+		all = append(all, values(a, node, node.Positional[min(place, n-1)])...)
 	}
 	return all
 }
@@ -126,10 +127,10 @@ func childOf(node *kong.Node, word string) *kong.Node {
 }
 
 // values are what a flag or an argument can be: one of a list, or what the control plane knows.
-func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
+func values(a *cli.App, node *kong.Node, v *kong.Value) []candidate {
 	plain := func(one string) candidate { return candidate{one, ""} }
 	if v.Enum != "" {
-		return words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), plain)
+		return cli.Words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), plain)
 	}
 	group := node.Name // of the command, for arguments that are called as everywhere
 	if node.Parent != nil && node.Parent.Parent != nil {
@@ -149,55 +150,47 @@ func (a *app) values(node *kong.Node, v *kong.Value) []candidate {
 	}
 	switch thing {
 	case "op":
-		return words(operations, plain)
+		return cli.Words(cli.Operations, plain)
 	case "state":
-		return words(states, plain)
+		return cli.Words(cli.States, plain)
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, completeWait)
+	ctx, cancel := context.WithTimeout(a.Ctx, completeWait)
 	defer cancel()
-	cl, err := a.connect()
+	cl, err := a.Connect()
 	if err != nil {
 		return nil
 	}
 	switch thing {
 	case "workflow":
 		page, _ := cl.Workflows(ctx, client.Filter{Limit: 100})
-		return words(page.Items, func(w api.Workflow) candidate {
-			return candidate{w.ID, fmt.Sprintf("%s, %s of %s", w.State, what(w), w.Workspace)}
+		return cli.Words(page.Items, func(w api.Workflow) candidate {
+			return candidate{w.ID, fmt.Sprintf("%s, %s of %s", w.State, cli.KindOf(w), w.Workspace)}
 		})
 	case "tree":
-		return treeWords(ctx, cl)
+		page, _ := cl.Trees(ctx, "", 50)
+		return cli.Words(page.Items, func(t api.Tree) candidate {
+			return candidate{t.ID, fmt.Sprintf("%s, %s of %s", t.State, t.Operation, t.Workspace)}
+		})
 	case "workspace", "workspaces", "workspace|dir":
 		page, _ := cl.Workspaces(ctx, "", 200)
-		return words(page.Items, func(w api.Workspace) candidate { return candidate{w.Name, w.Description} })
+		return cli.Words(page.Items, func(w api.Workspace) candidate { return candidate{w.Name, w.Description} })
 	case "pool":
 		page, _ := cl.Pools(ctx, "", 200)
-		return words(page.Items, func(p api.Pool) candidate { return candidate{p.Name, p.Description} })
+		return cli.Words(page.Items, func(p api.Pool) candidate { return candidate{p.Name, p.Description} })
 	case "project":
 		page, _ := cl.Projects(ctx, "", 200)
-		return words(page.Items, func(p api.Project) candidate { return candidate{p.Name, p.Description} })
+		return cli.Words(page.Items, func(p api.Project) candidate { return candidate{p.Name, p.Description} })
 	case "for":
 		thing = kind.Notification
 	}
 	for _, k := range kind.Settings() {
 		if thing == k.Command || thing == k.Dashed() {
 			page, _ := cl.Settings(ctx, k, "", 200)
-			return words(page.Items, about)
+			return cli.Words(page.Items, func(s api.Setting) candidate {
+				name, _ := s.Key()
+				return candidate{name, setup.AboutSetting(s)}
+			})
 		}
 	}
 	return nil
-}
-
-// about is a setting as a candidate.
-func about(s api.Setting) candidate {
-	name, _ := s.Key()
-	return candidate{name, valueText(fieldAt(reflect.ValueOf(s), kind.For(s).About), "")}
-}
-
-// words makes something of each item of a list.
-func words[T, W any](list []T, word func(T) W) (all []W) {
-	for _, one := range list {
-		all = append(all, word(one))
-	}
-	return all
 }

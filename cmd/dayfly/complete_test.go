@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
 // shell runs a script in a real shell, where dayfly is this program.
@@ -98,7 +100,7 @@ func TestComplete_SaysNothingWithoutAControlPlane(t *testing.T) {
 	for _, address := range []string{"", "http://127.0.0.1:1", "ftp://x"} {
 		w.env["DAYFLY_URL"] = address
 		began := time.Now()
-		if got := w.run(completeCommand, "why", ""); got.stdout+got.stderr != "" || got.code != exitOK || time.Since(began) > 5*completeWait {
+		if got := w.run(completeCommand, "why", ""); got.stdout+got.stderr != "" || got.code != cli.ExitOK || time.Since(began) > 5*completeWait {
 			t.Errorf("%q: got %+v after %s", address, got, time.Since(began))
 		}
 	}

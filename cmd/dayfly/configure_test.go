@@ -1,14 +1,12 @@
 package main
 
 import (
-	"log/slog"
-	"log/syslog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/config"
 )
 
@@ -18,7 +16,7 @@ func TestConfigure_WritesAFileThatTheAgentReads(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dayfly.yaml")
 	args := []string{"configure", "--config", file, "--service-url", w.url, "--token-file", "-", "--data", "/srv/dayfly", "--source-root", "/srv/one", "--source-root", "/srv/two", "--concurrency", "3"}
 	got := w.in(t.Context(), token+"\n", args...)
-	if got.code != exitOK || strings.Contains(got.stdout+got.stderr, token) {
+	if got.code != cli.ExitOK || strings.Contains(got.stdout+got.stderr, token) {
 		t.Fatalf("got %+v", got)
 	}
 	has(t, "what it says", got.stdout+got.stderr, "it is that of pool second", "wrote "+file+"; start the agent with: dayfly agent --config "+file)
@@ -33,7 +31,7 @@ func TestConfigure_WritesAFileThatTheAgentReads(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v, want a file for its owner alone", info, err)
 	}
-	if again := w.in(t.Context(), token, args...); again.code != exitUsage || !strings.Contains(again.stderr, file+" is there already: --force replaces it") {
+	if again := w.in(t.Context(), token, args...); again.code != cli.ExitUsage || !strings.Contains(again.stderr, file+" is there already: --force replaces it") {
 		t.Errorf("again: got %+v", again)
 	}
 	tokenFile := filepath.Join(t.TempDir(), "token")
@@ -54,12 +52,12 @@ func TestConfigure_WhatIsWrongWritesNothing(t *testing.T) {
 		code  int
 		says  []string
 	}{
-		"several mistakes": {"dfp_x", []string{"--service-url", "x", "--token-file", "-", "--concurrency", "many", "--deploy-target", "moon"}, exitUsage, []string{"service_url: want an address", "concurrency: want a number", "deploy_target: want auto"}},
-		"no token":         {"", []string{"--service-url", w.url}, exitUsage, []string{"token: is required"}},
-		"an empty pipe":    {"", []string{"--service-url", w.url, "--token-file", "-"}, exitUsage, []string{"standard input is empty"}},
-		"an unknown token": {"dfp_x", []string{"--service-url", w.url, "--token-file", "-"}, exitRefused, []string{"does not accept the pool token"}},
-		"of a person":      {w.admin, []string{"--service-url", w.url, "--token-file", "-"}, exitRefused, []string{"an agent needs that of a pool"}},
-		"nobody there":     {"dfp_x", []string{"--service-url", "http://127.0.0.1:1", "--token-file", "-"}, exitUnreachable, []string{"--skip-check"}},
+		"several mistakes": {"dfp_x", []string{"--service-url", "x", "--token-file", "-", "--concurrency", "many", "--deploy-target", "moon"}, cli.ExitUsage, []string{"service_url: want an address", "concurrency: want a number", "deploy_target: want auto"}},
+		"no token":         {"", []string{"--service-url", w.url}, cli.ExitUsage, []string{"token: is required"}},
+		"an empty pipe":    {"", []string{"--service-url", w.url, "--token-file", "-"}, cli.ExitUsage, []string{"standard input is empty"}},
+		"an unknown token": {"dfp_x", []string{"--service-url", w.url, "--token-file", "-"}, cli.ExitRefused, []string{"does not accept the pool token"}},
+		"of a person":      {w.admin, []string{"--service-url", w.url, "--token-file", "-"}, cli.ExitRefused, []string{"an agent needs that of a pool"}},
+		"nobody there":     {"dfp_x", []string{"--service-url", "http://127.0.0.1:1", "--token-file", "-"}, cli.ExitUnreachable, []string{"--skip-check"}},
 	} {
 		file := filepath.Join(t.TempDir(), "dayfly.yaml")
 		got := w.in(t.Context(), tc.stdin, append([]string{"configure", "--config", file}, tc.args...)...)
@@ -72,7 +70,7 @@ func TestConfigure_WhatIsWrongWritesNothing(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "dayfly.yaml")
-	if got := w.in(t.Context(), "dfp_x", "configure", "--config", file, "--service-url", "http://127.0.0.1:1", "--token-file", "-", "--skip-check"); got.code != exitOK {
+	if got := w.in(t.Context(), "dfp_x", "configure", "--config", file, "--service-url", "http://127.0.0.1:1", "--token-file", "-", "--skip-check"); got.code != cli.ExitOK {
 		t.Errorf("without the check: got %+v", got)
 	}
 }
@@ -81,36 +79,5 @@ func TestSchema_IsThatOfTheProgram(t *testing.T) {
 	w := newWorld(t)
 	for of, part := range map[string]string{"agent": `"health_threshold": {`, "workspace": `"engine_version": {`} {
 		has(t, of, w.ok("schema", of), part, `"$schema": "https://json-schema.org/draft/2020-12/schema"`)
-	}
-}
-
-func TestSyslog_EachRecordHasTheSeverityOfItsLevel(t *testing.T) {
-	address := filepath.Join(t.TempDir(), "log")
-	var lc net.ListenConfig
-	conn, err := lc.ListenPacket(t.Context(), "unixgram", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	dial := func() (*syslog.Writer, error) { return syslog.Dial("unixgram", address, syslog.LOG_DAEMON, "dayfly") }
-	handler, err := syslogHandler(dial, slog.LevelDebug)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(handler).With("stage", "poller")
-	for severity, write := range map[syslog.Priority]func(string, ...any){syslog.LOG_DEBUG: log.Debug, syslog.LOG_INFO: log.Info, syslog.LOG_WARNING: log.Warn, syslog.LOG_ERR: log.Error} {
-		write("it happened", "n", 1)
-		b := make([]byte, 1000)
-		n, _, err := conn.ReadFrom(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := "<" + string(rune('0'+(syslog.LOG_DAEMON|severity)/10)) + string(rune('0'+(syslog.LOG_DAEMON|severity)%10)) + ">"
-		if got := string(b[:n]); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, `: msg="it happened" stage=poller n=1`+"\n") {
-			t.Errorf("got %q, want it to begin with %s", got, want)
-		}
-	}
-	if _, err := syslogHandler(func() (*syslog.Writer, error) { return syslog.Dial("unixgram", address+"x", syslog.LOG_DAEMON, "") }, 0); err == nil || !strings.Contains(err.Error(), "leave syslog out") {
-		t.Errorf("without a syslog: got %v", err)
 	}
 }

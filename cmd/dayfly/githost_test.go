@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 )
@@ -14,7 +15,7 @@ import (
 func TestGitHost_ItsWebhookIsRegisteredAndTaken(t *testing.T) {
 	w := newWorld(t)
 	file := w.put("kind: git_host\nname: github\nhost: github\ntoken_ref: file:github-token\nmembers: [{id: 583231, principal: anna, role: operator}]\n")
-	if got := w.run("apply", "-f", file); got.code != exitRefused || !strings.Contains(got.stderr, `members.0.principal: there is no principal "anna"`) {
+	if got := w.run("apply", "-f", file); got.code != cli.ExitRefused || !strings.Contains(got.stderr, `members.0.principal: there is no principal "anna"`) {
 		t.Errorf("a member whom nobody made: %+v", got)
 	}
 	w.ok("principal", "create", "anna")
@@ -24,7 +25,7 @@ func TestGitHost_ItsWebhookIsRegisteredAndTaken(t *testing.T) {
 	has(t, "show", w.ok("git-host", "show", "github"), "member 1        id 583231, principal anna, ", "role operator", "file:github-token")
 	got := w.run("git-host", "rotate-secret", "github")
 	secret := strings.TrimSpace(got.stdout)
-	if got.code != exitOK || !strings.HasPrefix(secret, "whsec_") || strings.ContainsAny(secret, " \n") || !strings.Contains(got.stderr, "/v1/webhooks/default/github") {
+	if got.code != cli.ExitOK || !strings.HasPrefix(secret, "whsec_") || strings.ContainsAny(secret, " \n") || !strings.Contains(got.stderr, "/v1/webhooks/default/github") {
 		t.Fatalf("got %+v", got)
 	}
 	body, err := os.ReadFile("../../internal/githost/webhook/testdata/github-pull_request-opened.json")

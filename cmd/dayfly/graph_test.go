@@ -4,81 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
-	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
-
-var someGraph = api.Graph{
-	Workspaces: []string{"apps", "cluster", "dns", "network", "alone", "vault"},
-	Dependencies: []api.Dependency{
-		{Workspace: "apps", On: "cluster", Outputs: []string{"name"}},
-		{Workspace: "apps", On: "dns"},
-		{Workspace: "cluster", On: "network", Outputs: []string{"subnet_id", "vpc_id"}},
-		{Workspace: "dns", On: "network"},
-		{Workspace: "monitor", On: "apps"},
-		{Workspace: "apps", On: "vault"},
-	},
-}
-
-func TestGraph_IsDrawnFromItsRootsWithDiamondsOnce(t *testing.T) {
-	want := `network
-├── cluster: subnet_id, vpc_id
-│   └── apps: name
-│       └── monitor
-└── dns
-    └── apps (*)
-vault
-└── apps (*)
-`
-	if d := cmp.Diff(want, drawn(someGraph, "", term.Style{})); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestGraph_OfAWorkspaceIsWhatItWaitsForAndFeeds(t *testing.T) {
-	g := around(someGraph, "dns")
-	if d := cmp.Diff([]string{"apps", "dns", "monitor", "network"}, g.Workspaces); d != "" {
-		t.Error(d)
-	}
-	want := `dns waits for
-└── network
-dns feeds
-└── apps
-    └── monitor
-`
-	if d := cmp.Diff(want, drawn(g, "dns", term.Style{})); d != "" {
-		t.Error(d)
-	}
-	if got := drawn(around(someGraph, "network"), "network", term.Style{}); !strings.HasPrefix(got, "network waits for none\n") {
-		t.Errorf("got %s", got)
-	}
-}
-
-func TestGraph_InDotQuotesWhatItNames(t *testing.T) {
-	got := dot(api.Graph{Workspaces: []string{"a-b", "c"}, Dependencies: []api.Dependency{{Workspace: "c", On: "a-b", Outputs: []string{`x"y`}}}})
-	want := "digraph dayfly {\n  rankdir=LR;\n  \"a-b\";\n  \"c\";\n  \"a-b\" -> \"c\" [label=\"x\\\"y\"];\n}"
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
-}
-
-func TestWaves_PutWhatIsDependedOnFirst(t *testing.T) {
-	input := func(names ...string) (out []api.WorkspaceInput) {
-		for _, name := range names {
-			out = append(out, api.WorkspaceInput{Workspace: name, Output: "x"})
-		}
-		return out
-	}
-	got := waves([]api.Workspace{
-		{Name: "apps", Inputs: input("cluster", "elsewhere")}, {Name: "cluster", After: []string{"network"}}, {Name: "network"}, {Name: "other"},
-	})
-	if d := cmp.Diff(map[string]int{"network": 0, "other": 0, "cluster": 1, "apps": 2}, got); d != "" {
-		t.Error(d)
-	}
-	waves([]api.Workspace{{Name: "a", After: []string{"b"}}, {Name: "b", After: []string{"a"}}, {Name: "c", After: []string{"c"}}}) // it ends
-}
 
 func TestApply_PutsWorkspacesBehindThoseThatTheyDependOn(t *testing.T) {
 	w := newWorld(t)
@@ -93,15 +20,15 @@ func TestApply_PutsWorkspacesBehindThoseThatTheyDependOn(t *testing.T) {
 	has(t, "the graph", w.ok("graph"), "network\n└── cluster: subnet_id\n    └── apps\n")
 	has(t, "dot", w.ok("graph", "cluster", "-o", "dot"), `"network" -> "cluster" [label="subnet_id"];`)
 	has(t, "show", w.ok("workspace", "show", "cluster"), "waits for       network: subnet_id", "feeds           apps")
-	if got := w.run("workspace", "show", "cluster", "-o", "dot"); got.code != exitUsage {
+	if got := w.run("workspace", "show", "cluster", "-o", "dot"); got.code != cli.ExitUsage {
 		t.Errorf("another command in dot: %+v", got)
 	}
-	if got := w.run("graph", "no-such"); got.code != exitRefused {
+	if got := w.run("graph", "no-such"); got.code != cli.ExitRefused {
 		t.Errorf("of no workspace: %+v", got)
 	}
 	w.workspace("alone")
 	has(t, "alone", w.ok("graph", "alone"), "waits for no other")
-	if got := w.run("workspace", "delete", "network", "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "cluster") {
+	if got := w.run("workspace", "delete", "network", "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "cluster") {
 		t.Errorf("deleted: %+v", got)
 	}
 	// The other way round: what is depended on no longer comes first.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
@@ -42,7 +43,7 @@ func TestHelp_EveryCommandHasAnExample(t *testing.T) {
 			}
 		}
 		got := w.run(append(strings.Fields(fullName(leaf)), "--help")...)
-		if got.code != exitOK || !strings.HasSuffix(got.stdout, "\nExamples:\n  "+strings.Join(lines, "\n  ")+"\n") {
+		if got.code != cli.ExitOK || !strings.HasSuffix(got.stdout, "\nExamples:\n  "+strings.Join(lines, "\n  ")+"\n") {
 			t.Errorf("help of%s: got %+v", fullName(leaf), got)
 		}
 	}
@@ -99,10 +100,10 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 			}
 			got := w.in(t.Context(), stdin, args...)
 			if says, refused := refusedHere[line]; refused {
-				if got.code != exitRefused || !strings.Contains(got.stderr, says) {
+				if got.code != cli.ExitRefused || !strings.Contains(got.stderr, says) {
 					t.Errorf("got %+v, want exit 2 and %q", got, says)
 				}
-			} else if got.code != exitOK || got.stdout+got.stderr == "" {
+			} else if got.code != cli.ExitOK || got.stdout+got.stderr == "" {
 				t.Errorf("got %+v", got)
 			}
 		})
@@ -145,7 +146,7 @@ commands: {preview: 'true', update: 'true', destroy: 'true'}
 --- {kind: workspace, name: archive, engine: command, commands: {update: 'true'}}
 --- {kind: waiver, name: logs, group: tags, rule: main.deny, workspace: archive, reason: it moves, until: ` + tomorrow + `}
 `
-	if got := w.in(w.t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != exitOK {
+	if got := w.in(w.t.Context(), documents, "apply", "-f", "-", "--yes"); got.code != cli.ExitOK {
 		w.t.Fatalf("apply: %+v", got)
 	}
 	w.ok("sp", "create", "deployer", "--role", "viewer")

@@ -3,14 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/alecthomas/kong"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/text"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // elsewhere are words that people know from other tools, and what does it here.
@@ -37,20 +35,12 @@ var verbs = map[string]string{
 	"edit": "update", "set": "update", "stop": "cancel", "abort": "cancel", "rerun": "retry", "log": "logs", "tail": "logs",
 }
 
-// near are other words for values: of operations and of states.
-var near = map[string]string{
-	"plan": "preview", "diff": "preview", "apply": "update", "up": "update", "deploy": "update", "drift": "scan", "delete": "destroy", "down": "destroy",
-	"queued": "pending", "waiting": "pending", "submitted": "pending", "launching": "claimed", "started": "running", "in_progress": "running",
-	"success": "succeeded", "done": "succeeded", "ok": "succeeded", "error": "failed", "errored": "failed", "canceled": "cancelled",
-	"aborted": "cancelled", "approval": "awaiting_approval", "blocked": "awaiting_approval",
-}
-
 // hint puts a mistake into the words of whoever made it, where it is a near miss.
 func hint(root *kong.Node, parsed *kong.Context, err error) error {
 	said := err.Error()
 	if flag, rest, ok := strings.Cut(said, " must be one of "); ok {
 		list, got, _ := strings.Cut(rest, " but got ")
-		return unknown(flag, strings.Trim(got, `"`), strings.Split(strings.ReplaceAll(list, `"`, ""), ","))
+		return cli.Unknown(flag, strings.Trim(got, `"`), strings.Split(strings.ReplaceAll(list, `"`, ""), ","))
 	}
 	rest, ok := strings.CutPrefix(said, "unexpected argument ")
 	if !ok {
@@ -80,48 +70,4 @@ func hint(root *kong.Node, parsed *kong.Context, err error) error {
 		return errors.New(no)
 	}
 	return err
-}
-
-// unknown refuses a value of a flag or an argument that takes one of several, with the one that was probably meant.
-func unknown(name, got string, wants []string) error {
-	wants = slices.DeleteFunc(slices.Clone(wants), func(w string) bool { return w == "" })
-	what := map[string]string{"--op": "operation ", "--state": "state "}[name]
-	if meant := meant(got, wants); meant != "" {
-		return fmt.Errorf("%s: there is no %s%s: did you mean %s?", name, what, got, meant)
-	}
-	return fmt.Errorf("%s: want %s, not %q", name, strings.Join(wants, ", "), got)
-}
-
-// meant is the value that was probably meant, if there is one.
-func meant(got string, wants []string) string {
-	got = strings.ToLower(text.Head(got, 64)) // long ones are slow
-	if slices.Contains(wants, near[got]) {
-		return near[got]
-	}
-	best, least := "", 3
-	for _, want := range wants {
-		if d := levenshtein.Distance(got, want, nil); d < least && d < len(want) {
-			best, least = want, d
-		}
-	}
-	return best
-}
-
-// The values by which runs are listed.
-var (
-	states     = spelled(workflow.States(), "active", "awaiting_approval")
-	operations = spelled(workflow.Operations(), "scan")
-)
-
-// spelled are the values of a list as words, and more.
-func spelled[T ~string](list []T, more ...string) []string {
-	return append(words(list, func(one T) string { return string(one) }), more...)
-}
-
-// checkWord refuses a value that is a near miss of a known one. Others are left to the control plane, which may be newer.
-func checkWord(flag, got string, known []string) error {
-	if got == "" || slices.Contains(known, got) || meant(got, known) == "" {
-		return nil
-	}
-	return usage(unknown("--"+flag, got, known))
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
 func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
@@ -31,14 +33,14 @@ func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
 		{"workflow list --state canceled", "did you mean cancelled?"},
 	} {
 		got := w.run(strings.Fields(tc.line)...)
-		if got.code != exitUsage || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
+		if got.code != cli.ExitUsage || !strings.Contains(got.stderr, tc.says) || got.stdout != "" {
 			t.Errorf("dayfly %s: got %+v, want exit 64 and %q", tc.line, got, tc.says)
 		}
 		if strings.Contains(got.stderr, "?;") {
 			t.Errorf("dayfly %s: got %q", tc.line, got.stderr)
 		}
 	}
-	if got := w.run("workflow", "list", "--state", "halted"); got.code != exitRefused {
+	if got := w.run("workflow", "list", "--state", "halted"); got.code != cli.ExitRefused {
 		t.Errorf("a state that nobody knows here may be one that the control plane knows: got %+v", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/credentials"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
@@ -86,7 +87,7 @@ func TestLogin_ByBrowser(t *testing.T) {
 	got := w.atScreen(t.Context(), address, func(url string) {
 		page = visit(t, strings.TrimSpace(url))
 	}, "login", w.url, "--organization", "default", "--expires", "30m")
-	if got.code != exitOK || !strings.Contains(got.stdout, "as acme/alice@example.com (operator) until ") || !strings.Contains(page, "may close this page") {
+	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "as acme/alice@example.com (operator) until ") || !strings.Contains(page, "may close this page") {
 		t.Fatalf("got %+v and the page\n%s", got, page)
 	}
 	if strings.Contains(got.stderr, "offline_access") || strings.Contains(got.stdout+got.stderr, "dfu_") || strings.Contains(got.stdout+got.stderr, "eyJ") {
@@ -97,7 +98,7 @@ func TestLogin_ByBrowser(t *testing.T) {
 	if left := time.Until(target.Ends); err != nil || left > 30*time.Minute || left < 25*time.Minute {
 		t.Errorf("the login ends in %s, %v, want 30m", left, err)
 	}
-	if got := w.run("workspace", "delete", "x", "--yes"); got.code != exitRefused {
+	if got := w.run("workspace", "delete", "x", "--yes"); got.code != cli.ExitRefused {
 		t.Errorf("an operator deletes a workspace: %+v", got)
 	}
 }
@@ -125,7 +126,7 @@ func TestLogin_ByDeviceCode(t *testing.T) {
 	w, is, _ := newLoginWorld(t)
 	is.Pending = 0
 	got := w.run("login", w.url, "--device")
-	if got.code != exitOK || !strings.Contains(got.stdout, "as acme/alice@example.com") || !strings.Contains(got.stderr, "WDJB-MJHT") {
+	if got.code != cli.ExitOK || !strings.Contains(got.stdout, "as acme/alice@example.com") || !strings.Contains(got.stderr, "WDJB-MJHT") {
 		t.Fatalf("got %+v", got)
 	}
 }
@@ -141,7 +142,7 @@ func TestLogin_APipelineWithTheTokenOfItsHost(t *testing.T) {
 		}
 	}
 	write(map[string]any{"sub": "repo:acme/net:ref:refs/heads/main", "aud": "urn:dayfly:org:default"})
-	if got := w.run("login", w.url, "--oidc-token-file", file); got.code != exitOK || !strings.Contains(got.stdout, "acme/repo:acme/net:ref:refs/heads/main (operator)") {
+	if got := w.run("login", w.url, "--oidc-token-file", file); got.code != cli.ExitOK || !strings.Contains(got.stdout, "acme/repo:acme/net:ref:refs/heads/main (operator)") {
 		t.Fatalf("got %+v", got)
 	}
 	has(t, "list after login", w.ok("workflow", "list"), "no workflows")
@@ -150,7 +151,7 @@ func TestLogin_APipelineWithTheTokenOfItsHost(t *testing.T) {
 		"another repository": {"sub": "repo:evil/net:ref:refs/heads/main", "aud": "urn:dayfly:org:default"},
 	} {
 		write(with)
-		if got := w.run("login", w.url, "--oidc-token-file", file); got.code != exitRefused || strings.Contains(got.stderr, "eyJ") || strings.Contains(got.stderr, "log in again") {
+		if got := w.run("login", w.url, "--oidc-token-file", file); got.code != cli.ExitRefused || strings.Contains(got.stderr, "eyJ") || strings.Contains(got.stderr, "log in again") {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
@@ -167,7 +168,7 @@ func TestLogin_AServicePrincipal(t *testing.T) {
 	if err := os.WriteFile(file, []byte(made.Secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("login", w.url, "--client-id", made.ServicePrincipal.ClientID, "--client-secret-file", file); got.code != exitOK || !strings.Contains(got.stdout, "service/nightly (viewer)") {
+	if got := w.run("login", w.url, "--client-id", made.ServicePrincipal.ClientID, "--client-secret-file", file); got.code != cli.ExitOK || !strings.Contains(got.stdout, "service/nightly (viewer)") {
 		t.Fatalf("got %+v", got)
 	}
 	for _, tt := range []struct {
@@ -175,13 +176,13 @@ func TestLogin_AServicePrincipal(t *testing.T) {
 		says string
 		args []string
 	}{
-		{exitRefused, "does not let you in", []string{"--client-id", "sp_none", "--client-secret-file", file}},
-		{exitUsage, "both --client-id and --client-secret-file", []string{"--client-id", "sp_none"}},
-		{exitUsage, "--client-secret-file: ", []string{"--client-id", "sp_none", "--client-secret-file", file + "x"}},
-		{exitUsage, "", []string{"--client-id", "sp_none", "--device"}},
-		{exitUsage, "is empty: pipe the value in, or log in with --device,", nil},
-		{exitRefused, "choose one with --issuer", []string{"--issuer", "other"}},
-		{exitRefused, "no issuer with which people log in", []string{"--organization", "other"}},
+		{cli.ExitRefused, "does not let you in", []string{"--client-id", "sp_none", "--client-secret-file", file}},
+		{cli.ExitUsage, "both --client-id and --client-secret-file", []string{"--client-id", "sp_none"}},
+		{cli.ExitUsage, "--client-secret-file: ", []string{"--client-id", "sp_none", "--client-secret-file", file + "x"}},
+		{cli.ExitUsage, "", []string{"--client-id", "sp_none", "--device"}},
+		{cli.ExitUsage, "is empty: pipe the value in, or log in with --device,", nil},
+		{cli.ExitRefused, "choose one with --issuer", []string{"--issuer", "other"}},
+		{cli.ExitRefused, "no issuer with which people log in", []string{"--organization", "other"}},
 	} {
 		if got := w.run(append([]string{"login", w.url}, tt.args...)...); got.code != tt.code || !strings.Contains(got.stderr, tt.says) || strings.Contains(got.stderr, made.Secret) {
 			t.Errorf("%v: got %+v", tt.args, got)
@@ -202,16 +203,16 @@ func TestLogin_OneThatIsOverSaysSoAndALogoutForgetsIt(t *testing.T) {
 	if _, err := credentials.Save(get, target); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("workflow", "list"); got.code != exitRefused || !strings.Contains(got.stderr, "your login at "+w.url+" has expired: dayfly login") {
+	if got := w.run("workflow", "list"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "your login at "+w.url+" has expired: dayfly login") {
 		t.Errorf("got %+v", got)
 	}
 	w.ok("login", "--device") // at the address of the last login
 	w.ok("workflow", "list")
 	w.ok("logout")
-	if got := w.run("workflow", "list"); got.code != exitUsage || !strings.Contains(got.stderr, "no token is known for "+w.url) {
+	if got := w.run("workflow", "list"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "no token is known for "+w.url) {
 		t.Errorf("after the logout: %+v", got)
 	}
-	if got := w.run("logout"); got.code != exitUsage {
+	if got := w.run("logout"); got.code != cli.ExitUsage {
 		t.Errorf("a second logout: %+v", got)
 	}
 }
@@ -220,7 +221,7 @@ func TestLogin_CtrlCEndsIt(t *testing.T) {
 	w, _, _ := newLoginWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	got := w.atScreen(ctx, address, func(string) { cancel() }, "login", w.url, "--organization", "default")
-	if got.code != exitInterrupted {
+	if got.code != cli.ExitInterrupted {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -77,7 +78,7 @@ func TestLogs_TailPrintsTheLastLines(t *testing.T) {
 	if got := w.run("workflow", "logs", id, "--step", "plan"); got.stdout != "" || !strings.Contains(got.stderr, "no line of step plan") {
 		t.Errorf("got %+v", got)
 	}
-	if got := w.run("workflow", "logs", id, "--tail", "-1"); got.code != exitUsage {
+	if got := w.run("workflow", "logs", id, "--tail", "-1"); got.code != cli.ExitUsage {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -112,26 +113,26 @@ func TestWait_SaysHowTheyEnded(t *testing.T) {
 	w.workspace("two")
 	one := strings.TrimSpace(w.ok("run", "one"))
 	two := strings.TrimSpace(w.ok("run", "two"))
-	if got := w.run("workflow", "wait", one, "--timeout", "10ms"); got.code != exitTimeout || got.stdout != "" {
+	if got := w.run("workflow", "wait", one, "--timeout", "10ms"); got.code != cli.ExitTimeout || got.stdout != "" {
 		t.Errorf("nobody runs it: got %+v", got)
 	}
 	done := make(chan answer)
 	go func() { done <- w.run("workflow", "wait", one, two) }()
 	w.finish(api.Result{Outcome: workflow.Succeeded})
 	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed})
-	if got := <-done; got.code != exitFailed || got.stdout+got.stderr != "" {
+	if got := <-done; got.code != cli.ExitFailed || got.stdout+got.stderr != "" {
 		t.Errorf("one failed: got %+v", got)
 	}
 	three := strings.TrimSpace(w.ok("run", "one"))
 	go func() { done <- w.run("workflow", "wait", three, "--for", "started") }()
 	_, runner := w.claim()
-	if got := <-done; got.code != exitOK {
+	if got := <-done; got.code != cli.ExitOK {
 		t.Errorf("it has started: got %+v", got)
 	}
 	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Cancelled, Reason: workflow.ReasonCancelled}); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("workflow", "wait", three); got.code != exitCancelled {
+	if got := w.run("workflow", "wait", three); got.code != cli.ExitCancelled {
 		t.Errorf("cancelled: got %+v", got)
 	}
 }
@@ -143,14 +144,14 @@ func TestWait_ForADecisionOnAPlan(t *testing.T) {
 	go func() { asked <- w.run("run", "net", "--op", "update", "--yes") }()
 	id := w.planned(api.Changes{Add: 1})
 	<-asked
-	if got := w.run("workflow", "wait", id); got.code != exitOK {
+	if got := w.run("workflow", "wait", id); got.code != cli.ExitOK {
 		t.Errorf("ended: got %+v", got)
 	}
-	if got := w.run("workflow", "wait", id, "--for", "approval", "--timeout", "10ms"); got.code != exitTimeout {
+	if got := w.run("workflow", "wait", id, "--for", "approval", "--timeout", "10ms"); got.code != cli.ExitTimeout {
 		t.Errorf("undecided: got %+v", got)
 	}
 	w.ok("workflow", "reject", id, "--yes")
-	if got := w.run("workflow", "wait", id, "--for", "approval"); got.code != exitFailed || !strings.Contains(got.stderr, "rejected") {
+	if got := w.run("workflow", "wait", id, "--for", "approval"); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "rejected") {
 		t.Errorf("rejected: got %+v", got)
 	}
 }
@@ -158,7 +159,7 @@ func TestWait_ForADecisionOnAPlan(t *testing.T) {
 func TestOutput_IsThatOfTheLastRunThatChangedTheState(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")
-	if got := w.run("output", "one"); got.code != exitRefused || !strings.Contains(got.stderr, "no run that succeeded") {
+	if got := w.run("output", "one"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "no run that succeeded") {
 		t.Errorf("before any run: got %+v", got)
 	}
 	w.ok("run", "one", "--op", "update", "--yes")
@@ -180,7 +181,7 @@ func TestOutput_IsThatOfTheLastRunThatChangedTheState(t *testing.T) {
 		}
 	}
 	for says, name := range map[string]string{"its value never leaves the runner": "password", "its outputs: address, ports, password": "adr"} {
-		if got := w.run("output", "one", name); got.code != exitRefused || !strings.Contains(got.stderr, says) {
+		if got := w.run("output", "one", name); got.code != cli.ExitRefused || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
@@ -193,11 +194,11 @@ func TestRun_DetailedExitcodeTellsChanges(t *testing.T) {
 		result api.Result
 		code   int
 	}{
-		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}}, exitOK},
-		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Change: 1}}, exitDiffers},
-		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Outputs: []api.OutputChange{{Name: "x", Action: "update"}}}}, exitDiffers},
-		{api.Result{Outcome: workflow.Succeeded}, exitDiffers},
-		{api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Changes: &api.Changes{Change: 1}}, exitFailed},
+		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}}, cli.ExitOK},
+		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Change: 1}}, cli.ExitDiffers},
+		{api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Outputs: []api.OutputChange{{Name: "x", Action: "update"}}}}, cli.ExitDiffers},
+		{api.Result{Outcome: workflow.Succeeded}, cli.ExitDiffers},
+		{api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Changes: &api.Changes{Change: 1}}, cli.ExitFailed},
 	} {
 		done := make(chan answer)
 		go func() { done <- w.run("run", "one", "--follow", "--detailed-exitcode") }()
@@ -206,10 +207,10 @@ func TestRun_DetailedExitcodeTellsChanges(t *testing.T) {
 			t.Errorf("%+v: got exit %d, want %d", tc.result, got.code, tc.code)
 		}
 	}
-	if got := w.run("run", "nowhere", "--follow", "--detailed-exitcode"); got.code != exitFailed || !strings.Contains(got.stderr, "there is no workspace nowhere") {
+	if got := w.run("run", "nowhere", "--follow", "--detailed-exitcode"); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "there is no workspace nowhere") {
 		t.Errorf("a refusal: got %+v", got)
 	}
-	if got := w.run("run", "one", "--detailed-exitcode"); got.code != exitUsage {
+	if got := w.run("run", "one", "--detailed-exitcode"); got.code != cli.ExitUsage {
 		t.Errorf("without --follow: got %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	_ "time/tzdata" // for schedules, on machines and in containers without a database of time zones
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/serve"
 	"github.com/dayfly-dev/dayfly/internal/child"
 )
 
@@ -17,8 +18,8 @@ func main() {
 
 // run is everything but the exit.
 func run(args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == runnerCommand {
-		return job(args[1:], getenv, stderr)
+	if len(args) > 0 && args[0] == serve.RunnerCommand {
+		return serve.Job(args[1:], getenv, stderr)
 	}
 	return command(context.Background(), args, getenv, stdin, stdout, stderr)
 }

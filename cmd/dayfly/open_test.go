@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/console"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
@@ -37,7 +38,7 @@ func TestOpen_PrintsThePageOfAThing(t *testing.T) {
 		}
 	}
 	for thing, says := range map[string]string{"wf_none": "wf_none", "none": "there is no workspace or pool none"} {
-		if got := w.run("open", thing); got.code != exitRefused || !strings.Contains(got.stderr, says) || got.stdout != "" {
+		if got := w.run("open", thing); got.code != cli.ExitRefused || !strings.Contains(got.stderr, says) || got.stdout != "" {
 			t.Errorf("%s: got %+v, want exit 2 and %q", thing, got, says)
 		}
 	}
@@ -47,7 +48,7 @@ func TestOpen_OpensABrowserWhereThereIsOne(t *testing.T) {
 	w := newWorld(t)
 	w.withPages()
 	w.env["PATH"] = "/nowhere"
-	if got := w.run("open"); got.code != exitOK || got.stdout != w.url+"/\n" || !strings.Contains(got.stderr, "no browser was opened: there is no ") {
+	if got := w.run("open"); got.code != cli.ExitOK || got.stdout != w.url+"/\n" || !strings.Contains(got.stderr, "no browser was opened: there is no ") {
 		t.Errorf("without a browser: got %+v", got)
 	}
 	bin := t.TempDir()
@@ -70,7 +71,7 @@ func TestOpen_OpensABrowserWhereThereIsOne(t *testing.T) {
 
 func TestOpen_SaysThatThereAreNoPages(t *testing.T) {
 	w := newWorld(t)
-	if got := w.run("open"); got.code != exitRefused || !strings.Contains(got.stderr, "serves no web pages") {
+	if got := w.run("open"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "serves no web pages") {
 		t.Errorf("got %+v", got)
 	}
 }

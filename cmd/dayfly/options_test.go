@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -50,23 +51,23 @@ func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
 	if list := value[[]api.Workflow](w, "workflow", "list"); !list[0].ToApprove || list[0].State != workflow.Succeeded {
 		t.Errorf("in JSON it is %+v", list[0])
 	}
-	if got := w.run("workflow", "approve", id); got.code != exitUsage {
+	if got := w.run("workflow", "approve", id); got.code != cli.ExitUsage {
 		t.Errorf("without --yes: %+v", got)
 	} else {
 		has(t, "approve", got.stderr, shown...)
 	}
 
 	for _, empty := range []string{"--target", "--replace", "--var-file"} { // as of a shell variable that is not set
-		if got := w.run("run", "net", empty, ""); got.code != exitRefused {
+		if got := w.run("run", "net", empty, ""); got.code != cli.ExitRefused {
 			t.Errorf("%s with no text: got %+v", empty, got)
 		}
 	}
 	for _, args := range [][]string{{"--ref", ""}, {"--var", "novalue"}, {"--var", "=x"}, {"--import", "a.b"}, {"--import", `a.b["x=y"]`}, {"--import", "=x"}} {
-		if got := w.run(append([]string{"run", "net"}, args...)...); got.code != exitUsage {
+		if got := w.run(append([]string{"run", "net"}, args...)...); got.code != cli.ExitUsage {
 			t.Errorf("%q: got %+v", args, got)
 		}
 	}
-	if got := w.run("run", "net", "--refresh-only", "--replace", "a.b"); got.code != exitRefused {
+	if got := w.run("run", "net", "--refresh-only", "--replace", "a.b"); got.code != cli.ExitRefused {
 		t.Errorf("a contradiction: got %+v", got)
 	} else {
 		has(t, "refusal", got.stderr, "options.replace")

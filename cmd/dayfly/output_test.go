@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
 func TestOutput_YAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
@@ -21,8 +21,8 @@ func TestOutput_YAMLHasTheFieldsOfJSONInTheirOrder(t *testing.T) {
 		`["one","2","- x"]`,
 	} {
 		var b bytes.Buffer
-		a := &app{stdout: &b, output: "yaml"}
-		if err := a.encode(json.RawMessage(text)); err != nil {
+		a := &cli.App{Stdout: &b, Output: "yaml"}
+		if err := a.Encode(json.RawMessage(text)); err != nil {
 			t.Fatal(err)
 		}
 		var got, want any
@@ -77,7 +77,7 @@ func TestOutput_AFormThatACommandHasNotIsRefusedBeforeItActs(t *testing.T) {
 		"-o json: dayfly up has only one form of output":             {"up", "-o", "json"},
 		"-o json: dayfly server serve has only one form of output":   {"server", "-o", "json"},
 	} {
-		if got := w.run(args...); got.code != exitUsage || !strings.Contains(got.stderr, says) {
+		if got := w.run(args...); got.code != cli.ExitUsage || !strings.Contains(got.stderr, says) {
 			t.Errorf("%v: got %+v, want exit 64 and %q", args, got, says)
 		}
 	}
@@ -101,14 +101,4 @@ func TestWorkflowList_IsNarrowedByOperationAndTime(t *testing.T) {
 		}
 	}
 	has(t, "none", w.ok("workflow", "list", "--op", "destroy"), "no such workflows")
-}
-
-func TestOutput_AValueOfSeveralLinesStandsInOne(t *testing.T) {
-	for want, value := range map[string]any{
-		`plain "text" é`: `plain "text" é`, `"-----BEGIN\nabc\n"`: "-----BEGIN\nabc\n", `"a\x1b[2Jb"`: "a\x1b[2Jb", `a[U+200B]b`: "a\u200bb", `{"k":"a\nb"}`: map[string]any{"k": "a\nb"},
-	} {
-		if got := output(api.Output{Value: value}); got != want {
-			t.Errorf("%q: got %s, want %s", value, got, want)
-		}
-	}
 }

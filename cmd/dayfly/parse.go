@@ -17,6 +17,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/setup"
 	"github.com/dayfly-dev/dayfly/internal/admission"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
@@ -27,7 +29,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	exited := -1
 	parser, err := newParser(&g, stdout, stderr, func(code int) { exited = code })
 	if err != nil {
-		return report(stderr, fmt.Errorf("build the command line: %w", err))
+		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
 	switch { // what people try first
 	case len(args) == 0:
@@ -35,8 +37,8 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	case args[0] == "help":
 		args = append(slices.Clone(args[1:]), "--help")
 	case args[0] == completeCommand:
-		a := &app{ctx: ctx, getenv: getenv, stdout: stdout}
-		return report(io.Discard, a.complete(parser.Model.Node, args[1:])) //nolint:contextcheck // it is in app
+		a := &cli.App{Ctx: ctx, Getenv: getenv, Stdout: stdout}
+		return cli.Report(io.Discard, complete(a, parser.Model.Node, args[1:])) //nolint:contextcheck // it is in app
 	case args[0] == "--version":
 		args = append([]string{"version"}, args[1:]...)
 	}
@@ -48,7 +50,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		if err = hint(parser.Model.Node, parsed, err); !strings.HasSuffix(err.Error(), "?") {
 			err = fmt.Errorf("%w; see dayfly%s --help", err, understood(parsed))
 		}
-		return report(stderr, usage(err))
+		return cli.Report(stderr, cli.Usage(err))
 	}
 	if command := parsed.Command(); command != "up" && command != "agent" { // these end in stages
 		// The first signal ends the context; the second one ends the process, as if nobody listened.
@@ -57,11 +59,11 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		defer stop()
 		context.AfterFunc(ctx, stop)
 	}
-	a := &app{ctx: ctx, getenv: getenv, stdin: stdin, stdout: stdout, stderr: stderr, output: g.Output, parsed: parsed, color: g.Color}
-	if err := parsed.BindToProvider(sync.OnceValues(a.connect)); err != nil {
-		return report(stderr, fmt.Errorf("build the command line: %w", err))
+	a := &cli.App{Ctx: ctx, Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr, Output: g.Output, Parsed: parsed, Color: g.Color}
+	if err := parsed.BindToProvider(sync.OnceValues(a.Connect)); err != nil {
+		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
-	return report(stderr, a.perform()) //nolint:contextcheck // it is in app
+	return cli.Report(stderr, perform(a)) //nolint:contextcheck // it is in app
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
@@ -143,4 +145,22 @@ func understood(parsed *kong.Context) string {
 		return ""
 	}
 	return fullName(parsed.Selected())
+}
+
+// describeSettings writes the help of the commands of settings.
+func describeSettings(parser *kong.Kong) error {
+	for _, group := range parser.Model.Children {
+		k, ok := setup.CommandKind(group)
+		if !ok {
+			continue
+		}
+		for name, help := range map[string]string{"list": k.List, "show": k.Show, "delete": k.Delete} {
+			leaf := childOf(group, name)
+			leaf.Help = help + "."
+			for _, arg := range leaf.Positional {
+				arg.Help = "The " + k.Noun() + "."
+			}
+		}
+	}
+	return nil
 }

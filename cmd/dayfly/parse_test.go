@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/config"
 )
 
@@ -47,7 +48,7 @@ func written(f *kong.Flag, n int) []string {
 		return []string{name, "1"}
 	case kind.Kind() == reflect.Map:
 		return []string{name, []string{"first=x", "second=x"}[n]}
-	case kind == reflect.TypeFor[logQuota]():
+	case kind.Name() == "logQuota":
 		return []string{name, "1MiB"}
 	}
 	return []string{name, []string{"first", "second"}[n]}
@@ -167,7 +168,7 @@ func TestParse_EverySettingHasItsFlag(t *testing.T) {
 					}
 					continue
 				}
-				for key, flag := range (&app{parsed: parsed}).given(use) {
+				for key, flag := range (&cli.App{Parsed: parsed}).Flags(use) {
 					got = append(got, key)
 					want := map[string]string{"true": "true", "first": "first"}[flag.Value]
 					switch {

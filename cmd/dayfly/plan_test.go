@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
@@ -55,7 +55,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 		{Address: "x.new", Action: "create"}, {Address: "x.gone", Action: "delete"}, {Address: "x.again", Action: "replace", Changed: []string{"size"}, Forces: []string{"zone"}},
 	}, Outputs: []api.OutputChange{{Name: "ip", Action: "update"}}}
 	id, got := asks(destroys, func() {})
-	if got.code != exitAwaiting {
+	if got.code != cli.ExitAwaiting {
 		t.Errorf("exit %d", got.code)
 	}
 	has(t, "run", got.stdout+got.stderr, "approvals are required", ", 1 output changed\n", "because of zone", "dayfly workflow approve "+id)
@@ -66,12 +66,12 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	if plan := value[api.Plan](w, "workflow", "plan", id); plan.Review == nil || plan.Review.Status != api.ReviewWaiting {
 		t.Errorf("%+v", plan.Review)
 	}
-	if got := w.run("workflow", "approve", id); got.code != exitUsage || !strings.Contains(got.stderr, "sha256 aaaa") {
+	if got := w.run("workflow", "approve", id); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "sha256 aaaa") {
 		t.Errorf("without --yes: %+v", got)
 	}
 	has(t, "approve", w.ok("workflow", "approve", id, "--yes", "--comment", "fine"), "applies the plan")
 	has(t, "plan", w.ok("workflow", "plan", id), "approved", "fine")
-	if got := w.run("workflow", "reject", id, "--yes"); got.code != exitRefused {
+	if got := w.run("workflow", "reject", id, "--yes"); got.code != cli.ExitRefused {
 		t.Errorf("rejecting what was approved: %+v", got)
 	}
 	_, runner := w.claim()
@@ -85,7 +85,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	id, _ = asks(destroys, func() {})
 	has(t, "cancel", w.ok("workflow", "cancel", id), "the plan of "+id+" is rejected")
 
-	if _, got := asks(api.Changes{}, func() {}); got.code != exitOK || !strings.Contains(got.stdout, "unchanged") {
+	if _, got := asks(api.Changes{}, func() {}); got.code != cli.ExitOK || !strings.Contains(got.stdout, "unchanged") {
 		t.Errorf("nothing changes: %+v", got)
 	}
 	// Nobody wants this one approved: it is applied, and followed.
@@ -95,7 +95,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if got.code != exitFailed || !strings.Contains(got.stdout, "plan_stale") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.stdout, "plan_stale") {
 		t.Errorf("applied by rule: %+v", got)
 	}
 
@@ -106,7 +106,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	ended := make(chan answer)
 	go func() { ended <- w.run("state", "push", "net", file, "--data", filepath.Dir(file), "--yes") }()
 	id = w.planned(api.Changes{Add: 1})
-	if got := <-ended; got.code != exitAwaiting || !strings.Contains(got.stdout, "dayfly workflow approve "+id) {
+	if got := <-ended; got.code != cli.ExitAwaiting || !strings.Contains(got.stdout, "dayfly workflow approve "+id) {
 		t.Errorf("state push: %+v", got)
 	}
 }
@@ -134,7 +134,7 @@ func TestCommand_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 	}
 	pull := submit(api.TriggerPullRequest, "1", workflow.Preview)
 	has(t, "plan", w.ok("workflow", "plan", pull), "after the merge, if all planned changes are equal then")
-	if got := w.run("workflow", "approve", pull); got.code != exitUsage || !strings.Contains(got.stderr, "applies it after the merge") {
+	if got := w.run("workflow", "approve", pull); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "applies it after the merge") {
 		t.Errorf("without --yes: %+v", got)
 	}
 	has(t, "approve", w.ok("workflow", "approve", pull, "--yes"), "approved: after the merge, its approvals carry over")
@@ -145,24 +145,4 @@ func TestCommand_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 	has(t, "plan", w.ok("workflow", "plan", push), "approved", "votes from", pull)
 	has(t, "plan", w.ok("workflow", "plan", pull), "carried_over", "votes to", push)
 	has(t, "why", w.ok("why", push), "carried over from "+pull)
-}
-
-func TestPlan_SaysWhatIsKnownOfEachChange(t *testing.T) {
-	got := strings.Join(planLines(term.Style{}, api.Plan{Workflow: "wf_a", Workspace: "net", Truncated: true, Changes: api.Changes{Move: 1, Import: 2, Resources: []api.ResourceChange{
-		{Address: "x.b\x1b[2J", Action: "update", From: "x.a", Imported: true, Drifted: true},
-	}}}), "\n")
-	has(t, "plan", got, "2 to import, 1 to move", "moved from x.a", "imported", "outside the code", "the list is cut")
-	if strings.Contains(got, "\x1b") {
-		t.Errorf("a name controls the terminal: %q", got)
-	}
-}
-
-func TestChangesOf(t *testing.T) {
-	for want, changes := range map[string]*api.Changes{
-		"-": nil, "none": {}, "+1 ~2 -3": {Add: 1, Change: 2, Destroy: 3, Drift: 4}, "4 drifted": {Drift: 4}, "6 in the state": {Import: 1, Move: 2, Forget: 3},
-	} {
-		if got := changesOf(api.Workflow{Changes: changes}); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
@@ -26,7 +27,7 @@ func TestPolicy_GroupsAndWaiversAreGivenListedAndTakenBack(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 
-	if got := w.run("policy", "delete", "buckets", "--yes"); got.code != exitRefused {
+	if got := w.run("policy", "delete", "buckets", "--yes"); got.code != cli.ExitRefused {
 		t.Errorf("a group with a waiver: got %+v", got)
 	} else {
 		has(t, "refused", got.stderr, "logs")
@@ -39,7 +40,7 @@ func TestPolicy_GroupsAndWaiversAreGivenListedAndTakenBack(t *testing.T) {
 func TestPolicyTest_RunsTheProgram(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("PATH", t.TempDir())
-	if got := w.run("policy", "test", "rules"); got.code != exitFailed {
+	if got := w.run("policy", "test", "rules"); got.code != cli.ExitFailed {
 		t.Errorf("without the program: got %+v", got)
 	} else {
 		has(t, "missing", got.stderr, "dayfly-policy is neither beside this program nor in PATH")

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -23,7 +24,7 @@ func TestCommand_APoolIsPausedDrainedAndResumed(t *testing.T) {
 	if got := value[api.Pool](w, "pool", "show", "default"); !got.IsDisabled {
 		t.Error("the pool is not disabled")
 	}
-	if got := w.run("pool", "drain", "default", "--timeout", "10ms"); got.code != exitTimeout || !strings.Contains(got.stderr, id) || !strings.Contains(got.stderr, "stays paused") {
+	if got := w.run("pool", "drain", "default", "--timeout", "10ms"); got.code != cli.ExitTimeout || !strings.Contains(got.stderr, id) || !strings.Contains(got.stderr, "stays paused") {
 		t.Errorf("a drain whose time is over: got %+v", got)
 	}
 	has(t, "list", w.ok("workflow", "list", "--pool", "default", "--state", "active"), id)
@@ -56,10 +57,10 @@ func TestCommand_ProjectsAreATree(t *testing.T) {
 	has(t, "list", w.ok("project", "list"), "PROJECT", "\nglobal", "\n  apps", "\n  payments ", "trusted", "money", "\n    payments-eu")
 	w.ok("project", "update", "payments-eu", "--parent", "apps")
 	has(t, "show", w.ok("project", "show", "payments-eu"), "parent       apps")
-	if got := w.run("project", "delete", "apps", "-y"); got.code != exitRefused || !strings.Contains(got.stderr, "project payments-eu lies below it; change that before project apps is deleted") {
+	if got := w.run("project", "delete", "apps", "-y"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "project payments-eu lies below it; change that before project apps is deleted") {
 		t.Errorf("delete of a project with children: got %+v", got)
 	}
-	if got := w.run("project", "update", "apps"); got.code != exitUsage {
+	if got := w.run("project", "update", "apps"); got.code != cli.ExitUsage {
 		t.Errorf("an update of nothing: got %+v", got)
 	}
 	w.ok("project", "delete", "payments-eu", "-y")
@@ -84,13 +85,13 @@ func TestCommand_APoolIsAssignedLabelledAndExplained(t *testing.T) {
 	has(t, "workspaces", w.ok("workspace", "list"), " with big,gpu ")
 	has(t, "assign", w.ok("pool", "assign", "gpu", "-w", "net", "-w", "app", "-p", "eu", "--namespace", "lab"), "pool gpu is assigned to workspaces app, net; project eu; stack ml; namespace lab")
 	has(t, "unassign", w.ok("pool", "unassign", "gpu", "-w", "app", "--stack", "ml"), "pool gpu is assigned to workspace net; project eu; namespace lab")
-	if got := w.run("pool", "unassign", "gpu", "-w", "app"); got.code != exitRefused || !strings.Contains(got.stderr, `pool gpu is not assigned to workspace "app"`) {
+	if got := w.run("pool", "unassign", "gpu", "-w", "app"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, `pool gpu is not assigned to workspace "app"`) {
 		t.Errorf("unassign of what is not assigned: got %+v", got)
 	}
-	if got := w.run("pool", "assign", "gpu", "-w", "ap"); got.code != exitRefused || !strings.Contains(got.stderr, `there is no workspace "ap"`) {
+	if got := w.run("pool", "assign", "gpu", "-w", "ap"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, `there is no workspace "ap"`) {
 		t.Errorf("assignment to a workspace that does not exist: got %+v", got)
 	}
-	if got := w.run("pool", "assign", "gpu"); got.code != exitUsage {
+	if got := w.run("pool", "assign", "gpu"); got.code != cli.ExitUsage {
 		t.Errorf("assignment to nothing: got %+v", got)
 	}
 	has(t, "all", w.ok("pool", "assign", "gpu", "--all"), "assigned to all workspaces")

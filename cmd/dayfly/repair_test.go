@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -17,7 +18,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	refused := func(says string) {
 		t.Helper()
 		got := w.run("repair", "unlock", "net", "--yes")
-		if got.code != exitRefused || got.stdout != "" || !strings.Contains(got.stderr, says) {
+		if got.code != cli.ExitRefused || got.stdout != "" || !strings.Contains(got.stderr, says) {
 			t.Errorf("got %+v, want a refusal with %q", got, says)
 		}
 	}
@@ -38,7 +39,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	has(t, "show", w.ok("workflow", "show", id), "dayfly repair unlock net")
 	has(t, "why", w.ok("why", id), "at the latest at", "dayfly repair unlock net", "half changed")
 	got := w.run("repair", "unlock", "net")
-	if got.code != exitUsage || strings.Contains(got.stderr, "STILL ALIVE") {
+	if got.code != cli.ExitUsage || strings.Contains(got.stderr, "STILL ALIVE") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "what it would do", got.stderr, id, "deployment update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "say --yes")
@@ -78,17 +79,17 @@ func TestRepairOwn_GivesTheStatesThatARunWasRefused(t *testing.T) {
 	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Succeeded}); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.run("repair", "own", first, "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "was refused no state") {
+	if got := w.run("repair", "own", first, "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "was refused no state") {
 		t.Errorf("of a run that was refused nothing: %+v", got)
 	}
 	id := refusedRun()
 	got := w.run("repair", "own", id)
-	if got.code != exitUsage {
+	if got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "what it would do", got.stderr, "is that of workspace web", "gives the states to workspace net", "say --yes")
 	has(t, "copy", w.ok("repair", "own", id, "--copy", "--yes"), "1 state of web", "workspace net may change a copy", "dayfly workflow retry "+id)
-	if got := w.run("repair", "own", id, "--yes"); got.code != exitRefused || !strings.Contains(got.stderr, "run it again") {
+	if got := w.run("repair", "own", id, "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "run it again") {
 		t.Errorf("again: %+v", got)
 	}
 	w.ok("workspace", "delete", "net", "--yes")
@@ -117,7 +118,7 @@ func TestRepairUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
 	next := strings.TrimSpace(w.ok("run", "net", "--op", "update", "--yes"))
 	has(t, "why", w.ok("why", next), "the state that workflow "+id+" could not write", "dayfly state push net")
 	got := w.run("repair", "unlock", "net")
-	if got.code != exitUsage {
+	if got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "what it would do", got.stderr, "workflow "+id+" could not write its state", "dayfly state push net", "makes again what that one made", "say --yes")

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
@@ -12,7 +13,7 @@ type schemaCommand struct {
 }
 
 // Run prints the schema.
-func (c *schemaCommand) Run(a *app) error {
+func (c *schemaCommand) Run(a *cli.App) error {
 	schema := httpapi.WorkspaceSchema
 	if c.Of == "agent" {
 		schema = config.Schema
@@ -21,5 +22,5 @@ func (c *schemaCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.print("%s", strings.TrimSuffix(string(text), "\n"))
+	return a.Print("%s", strings.TrimSuffix(string(text), "\n"))
 }

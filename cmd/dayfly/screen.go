@@ -12,46 +12,41 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 )
 
 // watchEvery is the pause between two looks of --watch.
 const watchEvery = 2 * time.Second
 
-// watching is the flag of commands that can be repeated.
-type watching struct {
-	Watch bool `help:"Show it again as it changes: on a terminal in place, elsewhere only lines that are new or different. It ends with Ctrl-C, and for one workflow when that has ended."`
-}
-
 // paged are the last words of commands that print at most once, and may print much.
 var paged = []string{"list", "show", "why", "plan", "explain", "runners"}
 
 // perform runs the command that was parsed: again and again with --watch, and through a pager where its result is
 // longer than the terminal.
-func (a *app) perform() error {
-	leaf := a.parsed.Selected()
-	run := func() error { return a.parsed.Run(a) }
+func perform(a *cli.App) error {
+	leaf := a.Parsed.Selected()
+	run := func() error { return a.Parsed.Run(a) }
 	switch {
 	case switched(leaf, "watch"):
-		return a.repeat(run)
-	case a.style().Height > 0 && slices.Contains(paged, leaf.Name) && !switched(leaf, "follow") && leaf.Parent.Name != "state":
-		return a.page(run)
+		return repeat(a, run)
+	case a.Style().Height > 0 && slices.Contains(paged, leaf.Name) && !switched(leaf, "follow") && leaf.Parent.Name != "state":
+		return page(a, run)
 	}
 	return run()
 }
 
 // repeat runs a command until it has nothing more to show, or is interrupted.
-func (a *app) repeat(run func() error) error {
-	out, errs, style := a.stdout, a.stderr, a.style()
-	a.screen = out
-	defer func() { a.stdout, a.stderr = out, errs }()
-	var f follower // it knows how long to bear with a control plane that does not answer
+func repeat(a *cli.App, run func() error) error {
+	out, errs, style := a.Stdout, a.Stderr, a.Style()
+	a.Screen = out
+	defer func() { a.Stdout, a.Stderr = out, errs }()
 	var failed error
 	first, last := true, ""
-	err := f.poll(a.ctx, func() (bool, error) {
+	err := new(cli.Poll).Until(a.Ctx, func() (bool, error) {
 		var b bytes.Buffer
-		if a.stdout = &b; style.Height > 0 {
-			a.stderr = &b
+		if a.Stdout = &b; style.Height > 0 {
+			a.Stderr = &b
 		}
 		err := run()
 		if err != nil && first { // there is nothing to go on with
@@ -61,23 +56,23 @@ func (a *app) repeat(run func() error) error {
 		text := b.String()
 		switch {
 		case style.Height == 0:
-			a.stderr = io.Discard // a notice is said once
+			a.Stderr = io.Discard // a notice is said once
 			if err == nil {
-				_, err = io.WriteString(out, news(last, text, a.output == "table" || a.output == "name"))
+				_, err = io.WriteString(out, news(last, text, a.Output == "table" || a.Output == "name"))
 			}
 		case err != nil:
-			text = last + style.Dim(sentence(err)) + "\n"
+			text = last + style.Dim(cli.Sentence(err)) + "\n"
 			fallthrough
-		case a.ctx.Err() == nil:
+		case a.Ctx.Err() == nil:
 			_, _ = io.WriteString(out, redraw(text, style, first))
 		}
 		if first = false; err == nil {
 			last = text
 		}
-		return a.over, err
+		return a.Over, err
 	}, watchEvery)
-	if a.ctx.Err() != nil {
-		return &exitError{code: exitInterrupted}
+	if a.Ctx.Err() != nil {
+		return &cli.ExitError{Code: cli.ExitInterrupted}
 	}
 	return cmp.Or(failed, err)
 }
@@ -127,21 +122,21 @@ func news(before, now string, byLines bool) string {
 }
 
 // page collects what a command prints, and shows it through the pager if it is longer than the terminal.
-func (a *app) page(run func() error) error {
+func page(a *cli.App, run func() error) error {
 	var b, said bytes.Buffer
-	out, errs, style := a.stdout, a.stderr, a.style()
-	a.screen, a.stdout, a.stderr = out, &b, &said
+	out, errs, style := a.Stdout, a.Stderr, a.Style()
+	a.Screen, a.Stdout, a.Stderr = out, &b, &said
 	failed := run()
-	a.stdout, a.stderr = out, errs
+	a.Stdout, a.Stderr = out, errs
 	defer func() { _, _ = errs.Write(said.Bytes()) }() // below the result, as without a pager
 	const usual = "less -FRX"
-	pager := cmp.Or(a.getenv("DAYFLY_PAGER"), a.getenv("PAGER"), usual)
-	if bytes.Count(b.Bytes(), []byte("\n")) < style.Height || pager == "cat" || pager == usual && !installed("less", a.getenv) {
+	pager := cmp.Or(a.Getenv("DAYFLY_PAGER"), a.Getenv("PAGER"), usual)
+	if bytes.Count(b.Bytes(), []byte("\n")) < style.Height || pager == "cat" || pager == usual && !cli.Installed("less", a.Getenv) {
 		_, err := out.Write(b.Bytes())
 		return cmp.Or(failed, err)
 	}
 	// An interrupt is the pager's: killed, it would leave the terminal without echo.
-	c := exec.CommandContext(context.WithoutCancel(a.ctx), "sh", "-c", pager)
+	c := exec.CommandContext(context.WithoutCancel(a.Ctx), "sh", "-c", pager)
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(b.Bytes()), out, errs
 	if err := c.Run(); failed == nil && err != nil && c.ProcessState != nil && c.ProcessState.ExitCode() == 127 {
 		_, failed = out.Write(b.Bytes()) // there is no such program, as the shell has said

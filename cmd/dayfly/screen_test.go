@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
 // watched runs a command with --watch and returns what it prints.
@@ -45,7 +47,7 @@ func TestWatch_OfAListAppendsWhatIsNewOrDifferent(t *testing.T) {
 	w.ok("workflow", "cancel", second)
 	out.until(t, "cancelled")
 	stop()
-	if got := ended(); got != exitInterrupted {
+	if got := ended(); got != cli.ExitInterrupted {
 		t.Errorf("got exit %d, want 130", got)
 	}
 	text := out.String()
@@ -62,7 +64,7 @@ func TestWatch_OfAWorkflowEndsWithIt(t *testing.T) {
 		out, ended, _ := w.watched(append(args, id)...)
 		out.until(t, "pending")
 		w.ok("workflow", "cancel", id)
-		if got, text := ended(), out.String(); got != exitOK || !strings.Contains(text, "cancelled") || strings.Count(text, "\nstate") > 2 || strings.Count(text, "  submitted  ") > 1 {
+		if got, text := ended(), out.String(); got != cli.ExitOK || !strings.Contains(text, "cancelled") || strings.Count(text, "\nstate") > 2 || strings.Count(text, "  submitted  ") > 1 {
 			t.Errorf("%v: got exit %d\n%s\nwant no line twice", args, got, text)
 		}
 	}
@@ -70,11 +72,11 @@ func TestWatch_OfAWorkflowEndsWithIt(t *testing.T) {
 
 func TestWatch_OfWhatIsNotThereEndsAtOnce(t *testing.T) {
 	w := newWorld(t)
-	if got := w.run("pool", "show", "none", "--watch"); got.code != exitRefused {
+	if got := w.run("pool", "show", "none", "--watch"); got.code != cli.ExitRefused {
 		t.Errorf("got %+v", got)
 	}
 	w.env["DAYFLY_URL"] = "http://127.0.0.1:1"
-	if got := w.run("workflow", "list", "--watch"); got.code != exitUnreachable {
+	if got := w.run("workflow", "list", "--watch"); got.code != cli.ExitUnreachable {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -112,7 +114,7 @@ func TestWatch_OfAPoolPrintsWhatIsDifferent(t *testing.T) {
 func TestColor_IsRefusedWhereThereAreNoResults(t *testing.T) {
 	w := newWorld(t)
 	for _, args := range [][]string{{"up"}, {"server"}, {"agent"}} {
-		if got := w.run(append(args, "--color", "never")...); got.code != exitUsage || !strings.Contains(got.stderr, "--color: dayfly "+args[0]) {
+		if got := w.run(append(args, "--color", "never")...); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--color: dayfly "+args[0]) {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/serve"
 	"github.com/dayfly-dev/dayfly/internal/agent"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -29,7 +31,7 @@ const noWait = "GORACE=atexit_sleep_ms=0"
 
 // TestMain plays the runner where the process launcher starts this binary again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == runnerCommand {
+	if len(os.Args) > 1 && os.Args[1] == serve.RunnerCommand {
 		os.Exit(run(os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 	}
 	if os.Getenv(asProgram) != "" {
@@ -84,10 +86,10 @@ func TestServer_ServesUntilItIsInterruptedAndNeverShowsItsToken(t *testing.T) {
 	w.env["DAYFLY_URL"], w.env["DAYFLY_API_TOKEN"] = url, strings.TrimSpace(string(token))
 	has(t, "pools", w.ok("pool", "list"), "default")
 
-	if got := w.run("server", "--data", data, "--listen", "127.0.0.1:0"); got.code != exitRefused || !strings.Contains(got.stderr, "uses the data directory") {
+	if got := w.run("server", "--data", data, "--listen", "127.0.0.1:0"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "uses the data directory") {
 		t.Errorf("a second server: got %+v", got)
 	}
-	if code := stop(); code != exitOK {
+	if code := stop(); code != cli.ExitOK {
 		t.Errorf("got exit %d: %s", code, stderr.String())
 	}
 }
@@ -129,7 +131,7 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	}
 	data := reachable(t)
 	set := w.in(t.Context(), "planted-secret\n", "secret", "set", "token", "--data", data)
-	if set.code != exitOK {
+	if set.code != cli.ExitOK {
 		t.Fatalf("secret set: %+v", set)
 	}
 	has(t, "where it is kept", set.stdout+set.stderr, "below "+data)
@@ -141,20 +143,20 @@ func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	has(t, "announcement", stderr.String(), "jobs run as processes", "workflow code runs as", "sources below "+sources, "credentials.json")
 
 	role := w.in(t.Context(), "name: lent\nengine: tofu\nrole: arn:aws:iam::123456789012:role/x\n", "apply", "-f", "-")
-	if role.code != exitRefused || !strings.Contains(role.stderr, "dayfly up has no cloud identity") {
+	if role.code != cli.ExitRefused || !strings.Contains(role.stderr, "dayfly up has no cloud identity") {
 		t.Errorf("a role: got %+v, want a refusal when it is written", role)
 	}
 	has(t, "secrets of the control plane that commands talk to", w.ok("secret", "list"), "file:token")
 
 	got := w.run("run", dir, "--op", "update", "--yes", "--follow")
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Errorf("run: got %+v\n%s", got, stderr)
 	}
 	has(t, "run", got.stdout, "run      │ working, the token is ", "succeeded", "x = 1")
 	if all := got.stdout + got.stderr + stderr.String(); strings.Contains(all, "planted-secret") {
 		t.Errorf("the secret shows in\n%s", all)
 	}
-	if code := stop(); code != exitOK {
+	if code := stop(); code != cli.ExitOK {
 		t.Errorf("up: got exit %d\n%s", code, stderr)
 	}
 	if left, err := filepath.Glob(filepath.Join(data, "jobs", "*", "*")); err != nil || len(left) > 0 {
@@ -175,7 +177,7 @@ func TestAgent_TakesOneJobOfItsPool(t *testing.T) {
 	w.env["DAYFLY_TOKEN"] = token
 	stderr, _, stop := w.background("agent", "--service-url", w.url, "--data", reachable(t), "--source-root", sources, "--single-run")
 	has(t, "log", w.ok("workflow", "logs", "-f", id), "on the second pool", "succeeded")
-	if code := stop(); code != exitOK || strings.Contains(stderr.String(), token) {
+	if code := stop(); code != cli.ExitOK || strings.Contains(stderr.String(), token) {
 		t.Errorf("agent: got exit %d\n%s", code, stderr)
 	}
 	has(t, "pool", w.ok("pool", "show", "second"), "healthy")
@@ -253,7 +255,7 @@ func TestAgent_TheOutputOfAJobIsInItsLogIfThatIsAskedFor(t *testing.T) {
 		id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 		stderr, _, stop := w.background(append([]string{"agent", "--service-url", w.url, "--data", reachable(t), "--source-root", sources, "--single-run", "--deploy-target", "process", "--http-server-port", "0"}, flags...)...)
 		has(t, "log", w.ok("workflow", "logs", "-f", id), "printed-by-the-job", "succeeded")
-		if code := stop(); code != exitOK {
+		if code := stop(); code != cli.ExitOK {
 			t.Errorf("%q: exit %d", flags, code)
 		}
 		said := stderr.String()
@@ -280,13 +282,13 @@ func TestAgent_SaysThatItsTokenIsRefused(t *testing.T) {
 		case <-stderr.written:
 		}
 	}
-	if code := stop(); code != exitOK || strings.Contains(stderr.String(), "log in") || strings.Contains(stderr.String(), "dfp_wrong") {
+	if code := stop(); code != cli.ExitOK || strings.Contains(stderr.String(), "log in") || strings.Contains(stderr.String(), "dfp_wrong") {
 		t.Errorf("told to end before it gave up: exit %d\n%s", code, stderr)
 	}
 
 	var end bytes.Buffer
 	gaveUp := agent.TokenRefused(fmt.Errorf("claim: %w", workflow.Refuse(workflow.ErrUnauthenticated, "", "log in again")), w.url, "")
-	if code := report(&end, errors.Join(gaveUp)); code != exitRefused || !strings.HasPrefix(end.String(), "dayfly: "+words) {
+	if code := cli.Report(&end, errors.Join(gaveUp)); code != cli.ExitRefused || !strings.HasPrefix(end.String(), "dayfly: "+words) {
 		t.Errorf("when it gives up: exit %d, %s", code, &end)
 	}
 }
@@ -296,7 +298,7 @@ func TestUp_WrongSettingsAreUsageAndAllNamed(t *testing.T) {
 	t.Setenv("DAYFLY_HTTP_SERVER_PORT", "80")
 	w.env["DAYFLY_HTTP_SERVER_PORT"] = "80"
 	got := w.run("up", "--data", reachable(t), "--listen", "127.0.0.1:0", "--deploy-target", "ecs", "--polling-interval", "soon")
-	if got.code != exitUsage {
+	if got.code != cli.ExitUsage {
 		t.Errorf("got %+v", got)
 	}
 	has(t, "mistakes", got.stderr, "DAYFLY_HTTP_SERVER_PORT: does nothing for dayfly up (its control plane has /healthz)", "--deploy-target: ecs is for dayfly agent", "--polling-interval: want")
@@ -327,12 +329,12 @@ func TestServe_ListensAndTakesOnWhatTheEnvironmentSays(t *testing.T) {
 	set("DAYFLY_LISTEN", "nowhere")
 	for _, command := range []string{"up", "server"} {
 		got := w.run(command, "--data", reachable(t))
-		if got.code != exitUsage || !strings.Contains(got.stderr, "HOST:PORT") {
+		if got.code != cli.ExitUsage || !strings.Contains(got.stderr, "HOST:PORT") {
 			t.Errorf("%s: got %+v", command, got)
 		}
 	}
 	for _, command := range []string{"up", "server", "agent"} {
-		if got := w.run(command, "-o", "json"); got.code != exitUsage || !strings.Contains(got.stderr, "-o json: dayfly "+command) {
+		if got := w.run(command, "-o", "json"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "-o json: dayfly "+command) {
 			t.Errorf("%s -o json: got %+v", command, got)
 		}
 	}
@@ -345,7 +347,7 @@ func TestUp_RootsBelowWhichNothingCanLieAreAllNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.run("up", "--data", reachable(t), "--listen", "127.0.0.1:0", "--deploy-target", "process", "--source-root", missing, "--source-root", file)
-	if got.code != exitUsage {
+	if got.code != cli.ExitUsage {
 		t.Errorf("got %+v", got)
 	}
 	has(t, "mistakes", got.stderr, "source_roots: stat "+missing, "source_roots: "+file+" is not a directory")
@@ -354,13 +356,13 @@ func TestUp_RootsBelowWhichNothingCanLieAreAllNamed(t *testing.T) {
 func TestServer_BadFlagsAreUsage(t *testing.T) {
 	w := newWorld(t)
 	for _, listen := range []string{"0.0.0.0:0", "nonsense"} {
-		if got := w.run("server", "--data", reachable(t), "--listen", listen); got.code != exitUsage || !strings.Contains(got.stderr, "--listen") {
+		if got := w.run("server", "--data", reachable(t), "--listen", listen); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--listen") {
 			t.Errorf("%s: got %+v", listen, got)
 		}
 	}
 	for _, size := range []string{"lots", "64", "64MB", "0MiB", "2000MiB", "-1MiB"} {
 		got := w.run("server", "--data", reachable(t), "--listen", "127.0.0.1:0", "--log-quota="+size)
-		if got.code != exitUsage || !strings.Contains(got.stderr, "--log-quota") || !strings.Contains(got.stderr, "from 1MiB to 1024MiB, such as 64MiB") {
+		if got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--log-quota") || !strings.Contains(got.stderr, "from 1MiB to 1024MiB, such as 64MiB") {
 			t.Errorf("%s: got %+v", size, got)
 		}
 	}
@@ -370,7 +372,7 @@ func TestServer_RefusesAnotherAddressForTheAuditTrail(t *testing.T) {
 	w := newWorld(t)
 	for _, command := range []string{"server", "up"} {
 		got := w.run(command, "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--audit-forward", "/var/log/audit")
-		if got.code != exitUsage || !strings.Contains(got.stderr, "--audit-forward: want file:///PATH, syslog+tcp://") {
+		if got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--audit-forward: want file:///PATH, syslog+tcp://") {
 			t.Errorf("%s: %+v", command, got)
 		}
 	}
@@ -437,7 +439,7 @@ func TestUp_PrintsALinkThatSignsABrowserInOnce(t *testing.T) {
 func TestServer_RefusesAPublicAddressInTheClear(t *testing.T) {
 	w := newWorld(t)
 	w.env["DAYFLY_PUBLIC_URL"] = "http://dayfly.example.com"
-	if got := w.run("server", "--data", reachable(t), "--listen", "127.0.0.1:0"); got.code != exitUsage || !strings.Contains(got.stderr, "--public-url: begins with https://") {
+	if got := w.run("server", "--data", reachable(t), "--listen", "127.0.0.1:0"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--public-url: begins with https://") {
 		t.Errorf("got %+v", got)
 	}
 }

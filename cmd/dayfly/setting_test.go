@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
 // The commands of all kinds of settings are made from the table of kinds: what each prints is in one place here.
@@ -17,7 +19,7 @@ func TestSettings_AreListedShownAndDeleted(t *testing.T) {
 --- {kind: schedule, name: nightly, cron: 0 3 * * *, time_zone: Europe/Berlin, workspaces: [network], projects: [global], is_paused: true}
 --- {kind: policy_group, name: rules, enforcement: waivable, projects: [global], source: {git: {url: https://example.com/rules.git}}}
 `
-	if got := w.in(t.Context(), documents, "apply", "-f", "-"); got.code != exitOK {
+	if got := w.in(t.Context(), documents, "apply", "-f", "-"); got.code != cli.ExitOK {
 		t.Fatalf("apply: %+v", got)
 	}
 	for command, c := range map[string]struct{ name, list, show string }{
@@ -34,7 +36,7 @@ func TestSettings_AreListedShownAndDeleted(t *testing.T) {
 			t.Errorf("%s show: got\n%s, want %s in it", command, got, c.show)
 		}
 		document := w.ok(command, "show", c.name, "-o", "yaml")
-		if got := w.in(t.Context(), document, "apply", "-f", "-"); got.code != exitOK || !strings.Contains(got.stdout, "is unchanged") {
+		if got := w.in(t.Context(), document, "apply", "-f", "-"); got.code != cli.ExitOK || !strings.Contains(got.stdout, "is unchanged") {
 			t.Errorf("%s: its own document is applied as\n%+v", command, got)
 		}
 		has(t, command, w.ok(command, "delete", c.name, "--yes"), c.name+" is deleted")

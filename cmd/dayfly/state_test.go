@@ -1,15 +1,13 @@
 package main
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -42,7 +40,7 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 	}
 	const state = `{"version": 4, "serial": 0, "lineage": "0815", "resources": [{}]}`
 	for name, text := range map[string]string{"nothing": "", "half": state[:40], "two": state + state, "a list": "[]", "no serial": `{"version":4,"lineage":"0815"}`, "no lineage": `{"version":4,"serial":1}`, "no version": `{"serial":1,"lineage":"0815"}`} {
-		if got := w.run("state", "push", "net", write(text), "--yes"); got.code != exitUsage {
+		if got := w.run("state", "push", "net", write(text), "--yes"); got.code != cli.ExitUsage {
 			t.Errorf("%s: got %+v", name, got)
 		}
 	}
@@ -50,28 +48,10 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 	w.ok("apply", "-f", file)
 	file = write(state)
 	got := w.run("state", "push", "net", file, "--data", filepath.Join(dir, "none"))
-	if got.code != exitUsage {
+	if got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "asked", got.stderr, `serial 0, lineage "0815", 1 resource`, "workspace net")
-
-	data := filepath.Join(dir, "data")
-	if err := os.MkdirAll(filepath.Join(data, filepath.Dir(embedded.ArtifactsDir)), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		push := describePush([]byte(state))
-		if want := fmt.Sprintf("%x", sha256.Sum256([]byte(state))); push.SHA256 != want || push.Size != int64(len(state)) {
-			t.Errorf("got %+v", push)
-		}
-		key := api.PushedKey("default", "ws_1", push.SHA256)
-		if err := (&statePush{Data: data}).place(nil, key, push, []byte(state)); err != nil {
-			t.Error(err)
-		}
-		if kept, err := os.ReadFile(filepath.Join(data, embedded.ArtifactsDir, key)); string(kept) != state {
-			t.Errorf("placed: %q, %v", kept, err)
-		}
-	}
 }
 
 // R16: what a person says about a state reaches the run, and what it found is listed when the workspace is gone.
@@ -95,7 +75,7 @@ func TestState_IsChosenLookedAtAndListed(t *testing.T) {
 	if got := w.spec(&api.StateFound{Backend: "s3", Lineage: "0815", Serial: 7}); got.TakeOver || !got.BeginAnew {
 		t.Errorf("begin anew: got %+v", got)
 	}
-	if got := w.run("run", "net", "--begin-anew", "--take-over"); got.code != exitRefused {
+	if got := w.run("run", "net", "--begin-anew", "--take-over"); got.code != cli.ExitRefused {
 		t.Errorf("both: got %+v", got)
 	}
 
@@ -115,7 +95,7 @@ func TestState_IsChosenLookedAtAndListed(t *testing.T) {
 		go func() { done <- w.in(t.Context(), "", tc.args...) }()
 		spec := w.spec(nil, "$ terraform state list", "terraform_data.thing", "[dayfly] 3 lines are missing here")
 		got := <-done
-		if spec.Operation != tc.op || spec.LockID != tc.lock || got.code != exitOK {
+		if spec.Operation != tc.op || spec.LockID != tc.lock || got.code != cli.ExitOK {
 			t.Errorf("%v: got %+v for %+v", tc.args, got, spec)
 		}
 		if tc.op == workflow.StateUnlock {
@@ -130,10 +110,10 @@ func TestState_IsChosenLookedAtAndListed(t *testing.T) {
 	done := make(chan answer)
 	go func() { done <- w.in(t.Context(), "", "state", "list", "net") }()
 	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "no such bucket"})
-	if got := <-done; got.code != exitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no such bucket") {
+	if got := <-done; got.code != cli.ExitFailed || got.stdout != "" || !strings.Contains(got.stderr, "no such bucket") {
 		t.Errorf("a list that failed: got %+v", got)
 	}
-	if got := w.run("state", "unlock", "net", "0a1b"); got.code != exitUsage {
+	if got := w.run("state", "unlock", "net", "0a1b"); got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/setup"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
@@ -140,8 +142,8 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 		t.Fatalf("a dry run has registered %d workspaces", len(there))
 	}
 	for _, outcome := range []api.Outcome{api.OutcomeCreated, api.OutcomeUnchanged} {
-		got := value[[]change](w, "apply", "-f", files)
-		if other := slices.ContainsFunc(got, func(a change) bool { return a.Outcome != outcome }); other || len(got) != count {
+		got := value[[]setup.Change](w, "apply", "-f", files)
+		if other := slices.ContainsFunc(got, func(a setup.Change) bool { return a.Outcome != outcome }); other || len(got) != count {
 			t.Errorf("apply: got %d, with others than %s: %v", len(got), outcome, other)
 		}
 	}
@@ -172,21 +174,21 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 	step("reported")
 	var report struct {
 		Totals     map[string]int
-		Workspaces []verdict
+		Workspaces []setup.Verdict
 	}
-	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitFailed {
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != cli.ExitFailed {
 		t.Fatalf("report: exit %d, %v\n%s", got.code, err, got.stderr)
 	}
-	want := map[string]int{verdictRefused: 1, verdictChanges: 0, verdictNoChanges: 0}
+	want := map[string]int{"refused": 1, "changes": 0, "no changes": 0}
 	for _, v := range report.Workspaces {
-		if v.Verdict != verdictRefused {
+		if v.Verdict != "refused" {
 			want[v.Verdict]++
 		}
 	}
-	if first := report.Workspaces[0]; len(report.Workspaces) != count-2 || !cmp.Equal(want, report.Totals) || report.Totals[verdictChanges] == 0 || first.Verdict != verdictRefused || !strings.Contains(first.Fix, "--take-over") {
+	if first := report.Workspaces[0]; len(report.Workspaces) != count-2 || !cmp.Equal(want, report.Totals) || report.Totals["changes"] == 0 || first.Verdict != "refused" || !strings.Contains(first.Fix, "--take-over") {
 		t.Errorf("got %d, totals %v, first %+v", len(report.Workspaces), report.Totals, first)
 	}
-	if got := w.run("takeover", "report", report.Workspaces[0].Workspace, "--take-over"); got.code != exitOK {
+	if got := w.run("takeover", "report", report.Workspaces[0].Workspace, "--take-over"); got.code != cli.ExitOK {
 		t.Errorf("on a copy of the state elsewhere: got %+v", got)
 	}
 }
@@ -210,7 +212,7 @@ func TestApply_NothingIsChangedWhereOneWorkspaceWouldBeRefused(t *testing.T) {
 	file := w.put(described("one"), described("two")+"\npool: nowhere", described("three")+"\nsize: huge")
 	for _, args := range [][]string{{"--dry-run"}, nil} {
 		got := w.run(append([]string{"apply", "-f", file}, args...)...)
-		if got.code != exitRefused {
+		if got.code != cli.ExitRefused {
 			t.Errorf("%v: exit %d", args, got.code)
 		}
 		has(t, "refusal", got.stderr, "workspace two: ", "workspace three: ", "nothing was changed")
@@ -247,11 +249,11 @@ func TestApply_PrunesOnlyInItsScopeAndLeavesWhatHasRuns(t *testing.T) {
 	w.ok("apply", "-f", w.put(described("keep"), described("gone"), described("busy"), described("alone")))
 	run := strings.TrimSpace(w.ok("run", "busy"))
 	file := w.put(described("keep"))
-	if got := w.run("apply", "-f", w.put(strings.Replace(described("keep"), "project: global\n", "", 1)), "--prune", "--yes"); got.code != exitUsage || !strings.Contains(got.stderr, "--project") {
+	if got := w.run("apply", "-f", w.put(strings.Replace(described("keep"), "project: global\n", "", 1)), "--prune", "--yes"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--project") {
 		t.Errorf("a file without a project: got %+v", got)
 	}
 	has(t, "another project", w.ok("apply", "-f", file, "--prune", "--project", "other", "--yes"), "workspace keep is unchanged")
-	if got := w.run("apply", "-f", file, "--prune"); got.code != exitUsage || !strings.Contains(got.stderr, "--yes") {
+	if got := w.run("apply", "-f", file, "--prune"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "--yes") {
 		t.Errorf("without --yes: got %+v", got)
 	}
 	if there := value[[]api.Workspace](w, "workspace", "list"); len(there) != 4 {
@@ -260,7 +262,7 @@ func TestApply_PrunesOnlyInItsScopeAndLeavesWhatHasRuns(t *testing.T) {
 	got := w.run("apply", "-f", file, "--prune", "--yes")
 	has(t, "prune", got.stdout, "workspace keep is unchanged", "workspace gone is pruned", "workspace alone is pruned")
 	has(t, "prune", got.stderr, "workspace busy: ", "waiting or active")
-	if got.code != exitRefused || strings.Contains(got.stdout, "busy") {
+	if got.code != cli.ExitRefused || strings.Contains(got.stdout, "busy") {
 		t.Errorf("got %+v", got)
 	}
 	w.ok("workflow", "cancel", run)
@@ -275,7 +277,7 @@ func TestApply_OneBadFileStopsEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := w.run("apply", "-f", dir); got.code != exitUsage || !strings.Contains(got.stderr, "b.yml") {
+	if got := w.run("apply", "-f", dir); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "b.yml") {
 		t.Errorf("got %+v", got)
 	}
 	if there := value[[]api.Workspace](w, "workspace", "list"); len(there) != 0 {
@@ -296,13 +298,13 @@ func TestDiscover_NeverReplacesAFileThatDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := w.run("workspace", "discover", tree, "--out", files)
-	if _, err := os.Stat(filepath.Join(files, "a.yaml")); got.code != exitUsage || !strings.Contains(got.stderr, "b.yaml") || err == nil {
+	if _, err := os.Stat(filepath.Join(files, "a.yaml")); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "b.yaml") || err == nil {
 		t.Errorf("got %+v, a.yaml: %v", got, err)
 	}
 	w.ok("workspace", "discover", tree, "--out", files, "--force")
 	w.ok("apply", "-f", files)
 	stdout := w.ok("workspace", "discover", tree, "--out", "-")
-	if got := w.in(t.Context(), stdout, "apply", "-f", "-"); got.code != exitOK || strings.Count(got.stdout, "is unchanged") != 2 {
+	if got := w.in(t.Context(), stdout, "apply", "-f", "-"); got.code != cli.ExitOK || strings.Count(got.stdout, "is unchanged") != 2 {
 		t.Errorf("from standard output: got %+v", got)
 	}
 }
@@ -317,7 +319,7 @@ func TestReport_GoesOnWhereItWasInterruptedAndPreviewsAgainWhatFailed(t *testing
 	}
 	interrupt()
 	got := <-first
-	if got.code != exitInterrupted {
+	if got.code != cli.ExitInterrupted {
 		t.Errorf("exit %d", got.code)
 	}
 	has(t, "interrupted", got.stderr, "of one goes on; dayfly workflow cancel wf_", "of two goes on", "--name takeover")
@@ -329,7 +331,7 @@ func TestReport_GoesOnWhereItWasInterruptedAndPreviewsAgainWhatFailed(t *testing
 		}
 		return api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}}
 	})
-	if got = w.run("takeover", "report", "one", "two"); got.code != exitOK {
+	if got = w.run("takeover", "report", "one", "two"); got.code != cli.ExitOK {
 		t.Errorf("exit %d", got.code)
 	}
 	all := value[[]api.Workflow](w, "workflow", "list")
@@ -345,7 +347,7 @@ func TestReport_GoesOnWhereItWasInterruptedAndPreviewsAgainWhatFailed(t *testing
 	failing.Store(true)
 	again := func() []string {
 		got := w.run("takeover", "report", "one", "two", "--name", "second")
-		if got.code != exitFailed {
+		if got.code != cli.ExitFailed {
 			t.Errorf("exit %d", got.code)
 		}
 		has(t, "report", got.stdout, "secret_unavailable", "two: there is no secret x", "fix: store the secret", "2 workspaces: 1 no changes, 0 changes, 1 refused, 0 failed")
@@ -371,11 +373,11 @@ func TestReport_ItsExitCodeAndFileSayWhatWasFound(t *testing.T) {
 		}
 		return api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}}
 	})
-	if got := w.run("takeover", "report", "one"); got.code != exitOK {
+	if got := w.run("takeover", "report", "one"); got.code != cli.ExitOK {
 		t.Errorf("no changes: exit %d\n%s", got.code, got.stderr)
 	}
 	file := filepath.Join(t.TempDir(), "report.txt")
-	if got := w.run("takeover", "report", "one", "two", "--out", file); got.code != exitChanges || got.stdout != "" {
+	if got := w.run("takeover", "report", "one", "two", "--out", file); got.code != cli.ExitChanges || got.stdout != "" {
 		t.Errorf("changes: %+v", got)
 	}
 	text, err := os.ReadFile(file)
@@ -384,7 +386,7 @@ func TestReport_ItsExitCodeAndFileSayWhatWasFound(t *testing.T) {
 	}
 	has(t, "the file", string(text), "3 to add, 0 to change, 0 to destroy", "2 workspaces: 1 no changes, 1 changes")
 	for _, args := range [][]string{nil, {"nowhere"}, {"--project", "nowhere"}} {
-		if got := w.run(append([]string{"takeover", "report"}, args...)...); got.code != exitUsage && got.code != exitRefused {
+		if got := w.run(append([]string{"takeover", "report"}, args...)...); got.code != cli.ExitUsage && got.code != cli.ExitRefused {
 			t.Errorf("%v: got %+v", args, got)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
@@ -122,7 +123,7 @@ func TestTerminal_AHiddenPromptIsLeftByItsKeys(t *testing.T) {
 			s := w.sit("secret", "set", "db", "--data", data)
 			s.shows("value of db: ")
 			s.types(keys)
-			s.ends(exitInterrupted)
+			s.ends(cli.ExitInterrupted)
 			if got := s.screen.String(); !strings.Contains(got, "interrupted: nothing was done") || strings.Contains(got, "half") {
 				t.Errorf("the screen shows\n%s", got)
 			}
@@ -132,7 +133,7 @@ func TestTerminal_AHiddenPromptIsLeftByItsKeys(t *testing.T) {
 			login := w.sit("login", w.url)
 			login.shows("token for " + w.url + ": ")
 			login.types(keys)
-			login.ends(exitInterrupted)
+			login.ends(cli.ExitInterrupted)
 		})
 	}
 }
@@ -144,7 +145,7 @@ func TestTerminal_AHiddenPromptGivesTheTerminalBackToWhoEndsIt(t *testing.T) {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	s.ends(exitInterrupted)
+	s.ends(cli.ExitInterrupted)
 }
 
 // R6: what is typed does not show, and a slip can be taken back.
@@ -156,7 +157,7 @@ func TestTerminal_AHiddenPromptTakesALine(t *testing.T) {
 		s := w.sit("secret", "set", "db", "--data", data)
 		s.shows("value of db: ")
 		s.types(keys)
-		s.ends(exitOK)
+		s.ends(cli.ExitOK)
 		got, err := os.ReadFile(filepath.Join(data, embedded.SecretsDir, "db"))
 		if err != nil || string(got) != name {
 			t.Errorf("got %q, %v, want %q", got, err, name)
@@ -178,7 +179,7 @@ func TestTerminal_ConfigureAsksForWhatIsMissing(t *testing.T) {
 		s.shows(step[0])
 		s.types(step[1])
 	}
-	s.ends(exitOK)
+	s.ends(cli.ExitOK)
 	if got := s.screen.String(); strings.Contains(got, token) || !strings.Contains(got, "wrote "+file) {
 		t.Errorf("the screen shows\n%s", got)
 	}
@@ -190,7 +191,7 @@ func TestTerminal_ConfigureAsksForWhatIsMissing(t *testing.T) {
 	left := w.sit("configure", "--config", file+"2")
 	left.shows("Address of the control plane")
 	left.types("\x03")
-	left.ends(exitInterrupted)
+	left.ends(cli.ExitInterrupted)
 }
 
 func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
@@ -213,8 +214,8 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 			code int
 			says string
 		}{
-			"\x03": {exitInterrupted, "interrupted: nothing was done"}, "\x04": {exitInterrupted, "interrupted: nothing was done"},
-			"no\r": {exitFailed, "not confirmed: nothing was done"}, "\r": {exitFailed, "not confirmed: nothing was done"},
+			"\x03": {cli.ExitInterrupted, "interrupted: nothing was done"}, "\x04": {cli.ExitInterrupted, "interrupted: nothing was done"},
+			"no\r": {cli.ExitFailed, "not confirmed: nothing was done"}, "\r": {cli.ExitFailed, "not confirmed: nothing was done"},
 		} {
 			s := w.sit(tc.args...)
 			s.shows("Type yes to go on: ")
@@ -229,7 +230,7 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 	s := w.sit("run", "one", "--op", "destroy")
 	s.shows("Type yes to go on: ")
 	s.types("yes\r")
-	s.ends(exitOK)
+	s.ends(cli.ExitOK)
 	has(t, "screen", s.screen.String(), "submitted deployment destroy of one")
 }
 
@@ -247,7 +248,7 @@ func TestTerminal_ALongResultGoesThroughThePager(t *testing.T) {
 		paged bool
 	}{{long, 3, true}, {long, 50, false}, {append(long, "-n", "1"), 2, true}} {
 		s := w.sitAt(&unix.Winsize{Row: tc.rows, Col: 200}, "xterm", tc.args...)
-		s.ends(exitOK)
+		s.ends(cli.ExitOK)
 		got := s.screen.String()
 		if strings.Contains(got, "paged:") != tc.paged || !strings.Contains(got, "WORKFLOW") {
 			t.Errorf("%v with %d rows: the screen shows\n%s", tc.args, tc.rows, got)
@@ -267,7 +268,7 @@ func TestTerminal_AWatchedListIsDrawnInPlaceAndEndsWithCtrlC(t *testing.T) {
 	w.ok("run", "network")
 	s.shows("\x1b[J\x1b[H\x1b[1mWORKFLOW")
 	s.types("\x03")
-	s.ends(exitInterrupted)
+	s.ends(cli.ExitInterrupted)
 }
 
 func TestTerminal_ARunEndsWithTheAddressOfItsPage(t *testing.T) {
@@ -281,7 +282,7 @@ func TestTerminal_ARunEndsWithTheAddressOfItsPage(t *testing.T) {
 			w.withPages()
 		}
 		s := w.sitAt(&unix.Winsize{Row: 30, Col: 200}, "xterm", "run", "network")
-		s.ends(exitOK)
+		s.ends(cli.ExitOK)
 		got := s.screen.String()
 		id, _, _ := strings.Cut(got, "\r\n")
 		if strings.HasSuffix(got, "\r\npage  "+w.url+"/runs/"+id+"\r\n") != pages {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
@@ -22,7 +23,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 	}
 	has(t, "grants", w.run("token", "create", "team", "--grant", "global=viewer").stderr, "(team of team, global=viewer)")
 	has(t, "list", w.ok("token", "list"), "team", "global=viewer")
-	if got := w.run("token", "create", "team", "--grant", "no-such=viewer"); got.code != exitRefused || !strings.Contains(got.stderr, "there is no project") {
+	if got := w.run("token", "create", "team", "--grant", "no-such=viewer"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "there is no project") {
 		t.Errorf("an unknown project: %+v", got)
 	}
 	admin := w.env["DAYFLY_API_TOKEN"]
@@ -31,7 +32,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 	if who := whoami(w); who.Name != "ci" || who.Role != "operator" || who.Kind != "user" || who.TokenID == "" || who.ExpiresAt == nil {
 		t.Errorf("whoami: %+v", who)
 	}
-	if got := w.run("token", "create", "more", "--role", "admin"); got.code != exitRefused || !strings.Contains(got.stderr, "admin") {
+	if got := w.run("token", "create", "more", "--role", "admin"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "admin") {
 		t.Errorf("an operator made a token: %+v", got)
 	}
 	w.env["DAYFLY_API_TOKEN"] = admin
@@ -41,7 +42,7 @@ func TestCommand_TokensAreMadeListedAndRevoked(t *testing.T) {
 		}
 	}
 	w.env["DAYFLY_API_TOKEN"] = value
-	if got := w.run("workflow", "list"); got.code != exitRefused || !strings.Contains(got.stderr, "dayfly login") {
+	if got := w.run("workflow", "list"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "dayfly login") {
 		t.Errorf("a revoked token: got %+v", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -55,7 +56,7 @@ func TestTree_IsRunFollowedAndShown(t *testing.T) {
 	if diff := cmp.Diff([]string{"net", "db", "app"}, <-done); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Fatalf("got %+v", got)
 	}
 	has(t, "order", got.stderr, "  1  net\n  2  db\n  3  app\n")
@@ -74,7 +75,7 @@ func TestTree_IsRunFollowedAndShown(t *testing.T) {
 	done = w.plays(1, "app")
 	got = w.run("run", "net", "--downstream", "--op", "destroy", "--yes", "--follow")
 	<-done
-	if got.code != exitFailed {
+	if got.code != cli.ExitFailed {
 		t.Errorf("got %+v", got)
 	}
 	has(t, "failed", got.stderr, "  1  app\n  2  db\n  3  net\n")
@@ -91,14 +92,14 @@ func TestTree_IsCancelledAndItsFollowerToldSo(t *testing.T) {
 	has(t, "completion", w.ok("__complete", "tree", "show", ""), id+"\trunning, update of net")
 	has(t, "show", w.ok("tree", "show", id), "db         waiting", "waits for net")
 	has(t, "cancel", w.ok("tree", "cancel", id, "--reason", "wrong day"), "tree "+id+" is over: cancelled")
-	if got := w.run("tree", "cancel", id); got.code != exitRefused || !strings.Contains(got.stderr, "has ended: it is cancelled") {
+	if got := w.run("tree", "cancel", id); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "has ended: it is cancelled") {
 		t.Errorf("cancelled again: %+v", got)
 	}
 
 	out, ended, interrupt := w.begun("run", "net", "--downstream", "--op", "update", "--yes", "--follow")
 	out.until(t, "running")
 	interrupt()
-	if code := ended(); code != exitInterrupted {
+	if code := ended(); code != cli.ExitInterrupted {
 		t.Errorf("interrupted: exit %d", code)
 	}
 	has(t, "interrupted", out.String(), "dayfly tree cancel "+value[[]api.Tree](w, "tree", "list")[0].ID)
@@ -111,8 +112,8 @@ func TestTree_WaitsForApprovals(t *testing.T) {
 	told := make(chan string, 1)
 	go func() { told <- w.planned(api.Changes{Add: 1}) }()
 	got := w.run("run", "net", "--downstream", "--op", "update", "--yes", "--follow")
-	if id := <-told; got.code != exitAwaiting || !strings.Contains(got.stderr, "dayfly workflow approve "+id) {
-		t.Errorf("got %+v, want exit %d and the plan of %s", got, exitAwaiting, id)
+	if id := <-told; got.code != cli.ExitAwaiting || !strings.Contains(got.stderr, "dayfly workflow approve "+id) {
+		t.Errorf("got %+v, want exit %d and the plan of %s", got, cli.ExitAwaiting, id)
 	}
 	has(t, "followed", got.stdout, "net  running", api.TreeAwaits)
 }
@@ -131,34 +132,16 @@ func TestTree_RefusesWhatDoesNotGoWithIt(t *testing.T) {
 		{"run net --downstream --op destroy", "this tree destroys everything that net and 0 workspaces that depend on it manage"},
 		{"tree list -n 0", "--limit"},
 	} {
-		if got := w.run(strings.Fields(tc.args)...); got.code != exitUsage || !strings.Contains(got.stderr, tc.says) {
+		if got := w.run(strings.Fields(tc.args)...); got.code != cli.ExitUsage || !strings.Contains(got.stderr, tc.says) {
 			t.Errorf("%s: got %+v, want %q", tc.args, got, tc.says)
 		}
 	}
 	for _, args := range []string{"tree show tree_1", "run nowhere --downstream --op update --yes"} {
-		if got := w.run(strings.Fields(args)...); got.code != exitRefused || !regexp.MustCompile(`there is no (tree tree_1|workspace "?nowhere)`).MatchString(got.stderr) {
+		if got := w.run(strings.Fields(args)...); got.code != cli.ExitRefused || !regexp.MustCompile(`there is no (tree tree_1|workspace "?nowhere)`).MatchString(got.stderr) {
 			t.Errorf("%s: got %+v", args, got)
 		}
 	}
 	if page, err := w.dialed(w.url, w.admin).Workflows(t.Context(), client.Filter{}); err != nil || len(page.Items) > 0 {
 		t.Errorf("runs: %+v, %v", page.Items, err)
-	}
-}
-
-func TestTreeSteps_AreAsLateAsWhatTheyWaitFor(t *testing.T) {
-	g := api.Graph{Workspaces: []string{"account", "app", "db", "dns", "net", "web"}}
-	for _, d := range []string{"net account", "db net", "dns net", "app db", "app net", "web app", "web dns"} {
-		name, on, _ := strings.Cut(d, " ")
-		g.Dependencies = append(g.Dependencies, api.Dependency{Workspace: name, On: on})
-	}
-	for root, want := range map[string][][]string{
-		"net": {{"net"}, {"db", "dns"}, {"app"}, {"web"}}, "web": {{"web"}}, "elsewhere": {{"elsewhere"}},
-	} {
-		if diff := cmp.Diff(want, treeSteps(g, root, workflow.Update)); diff != "" {
-			t.Errorf("update of %s (-want +got):\n%s", root, diff)
-		}
-	}
-	if diff := cmp.Diff([][]string{{"web"}, {"app"}, {"db", "dns"}, {"net"}}, treeSteps(g, "net", workflow.Destroy)); diff != "" {
-		t.Errorf("destroy (-want +got):\n%s", diff)
 	}
 }

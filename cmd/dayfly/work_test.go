@@ -12,16 +12,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestStage_AnInterruptGoesOneFurtherAndSIGTERMWaitsForNobody(t *testing.T) {
-	for from, want := range map[stage][2]stage{
-		working: {draining, interrupting}, draining: {interrupting, interrupting}, interrupting: {killing, killing}, killing: {killing, killing},
-	} {
-		if got := [2]stage{from.after(os.Interrupt), from.after(syscall.SIGTERM)}; got != want {
-			t.Errorf("from %d: got %v, want %v", from, got, want)
-		}
-	}
-}
-
 // upProcess is `dayfly up` as a process of its own, with a run that goes on until the file letGo is there.
 type upProcess struct {
 	w      *world

@@ -121,6 +121,11 @@ var (
 // Trees of programs: they may import anything that is not for tests.
 var mains = []string{"cmd", "functions", "runnerimage", "scripts"}
 
+// commands are the packages of the commands of the command line. None imports another: what they share is below them.
+var commands = []string{
+	"cmd/dayfly/internal/access", "cmd/dayfly/internal/ci", "cmd/dayfly/internal/runs", "cmd/dayfly/internal/serve", "cmd/dayfly/internal/setup",
+}
+
 // owners names the packages that may link a library directly, by prefix of its import path, so
 // that a binary carries only what it needs. Tests are free.
 var owners = []struct {
@@ -330,6 +335,8 @@ func mayImport(rel, own string) string {
 		return "which is for tests only"
 	case to == program && !sameProgram(rel, own):
 		return "which belongs to a program"
+	case slices.Contains(commands, own) && path.Dir(path.Dir(own)) != rel:
+		return "which has commands: what others need of it goes below, as cmd/dayfly/internal/cli"
 	case from == program || low && from != plain:
 		return ""
 	case from == part && fromParent == toParent && slices.Contains(layered, fromParent):

@@ -177,6 +177,10 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		{"AWS for tests over another test tree", "test/awsim/ecs", []string{own("test/awsimilar")}, "nothing of ours"},
 		{"test tree over the AWS for tests", "test/cloud", []string{own("test/awsim/sqs")}, ""},
 		{"program over anything", "cmd/dayfly", []string{own("internal/agent"), own("internal/store/sqlite"), "github.com/alecthomas/kong"}, ""},
+		{"program over its commands", "cmd/dayfly", []string{own("cmd/dayfly/internal/runs")}, ""},
+		{"commands over what they share", "cmd/dayfly/internal/runs", []string{own("cmd/dayfly/internal/cli")}, ""},
+		{"commands over other commands", "cmd/dayfly/internal/runs", []string{own("cmd/dayfly/internal/setup")}, "which has commands"},
+		{"what commands share over commands", "cmd/dayfly/internal/cli", []string{own("cmd/dayfly/internal/runs")}, "which has commands"},
 		{"program over another", "cmd/dayfly", []string{own("functions/poller")}, "belongs to a program"},
 		{"function over what functions share", "functions/poller", []string{own("functions/internal/boot")}, ""},
 		{"function over another", "functions/poller", []string{own("functions/dispatcher")}, "belongs to a program"},
@@ -198,7 +202,7 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			name := tt.pkg[strings.LastIndex(tt.pkg, "/")+1:]
 			doc := "Package " + name + " promises something."
-			if strings.HasPrefix(tt.pkg, "cmd/") || strings.HasPrefix(tt.pkg, "functions/") {
+			if rest, ok := strings.CutPrefix(tt.pkg, "cmd/"); ok && !strings.Contains(rest, "/") || strings.HasPrefix(tt.pkg, "functions/") {
 				doc, name = "Command "+name+" runs something.", "main"
 			}
 			got := arch.Check([]arch.Package{{

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+// Everything is the number of items that lists without a limit stop at.
+const Everything = 10_000
+
+// List prints all that there is of something: as JSON, or as a table with these headings and a row for each.
+func List[T any](a *App, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) error {
+	_, err := ListUpTo(a, Everything, page, empty, head, row)
+	return err
+}
+
+// Gather reads up to a number of items; more says that some are left.
+func Gather[T any](a *App, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error)) (items []T, more bool, err error) {
+	items, more = []T{}, true
+	for cursor := ""; more && len(items) < most; more = cursor != "" {
+		p, err := page(a.Ctx, cursor, min(200, most-len(items)))
+		if err != nil {
+			return nil, false, err
+		}
+		items, cursor = append(items, p.Items...), p.Next
+	}
+	return items, more, nil
+}
+
+// ListUpTo prints up to a number of items; more says that some are left.
+func ListUpTo[T any](a *App, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) (more bool, err error) {
+	items, more, err := Gather(a, most, page)
+	if err != nil {
+		return false, err
+	}
+	if a.JSON() {
+		return more, a.Encode(items)
+	}
+	t := term.NewTable(head...)
+	for _, one := range items {
+		t.Row(row(one)...)
+	}
+	return more, t.Write(a.Stdout, a.Style(), empty)
+}
+
+// Lines returns what writes one fact to a line, if there is anything to say of it.
+func Lines(b *strings.Builder, style term.Style, indent string, width int) func(name, value string) {
+	return func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(b, "%s%s%s%s\n", indent, style.Dim(name), strings.Repeat(" ", width-len(name)), term.Clean(value))
+		}
+	}
+}
+
+// Words makes something of each item of a list.
+func Words[T, W any](list []T, word func(T) W) (all []W) {
+	for _, one := range list {
+		all = append(all, word(one))
+	}
+	return all
+}
+
+// Ago is how long ago something was; a dash where it never was.
+func Ago(at *time.Time) string {
+	if at == nil {
+		return "-"
+	}
+	return text.Duration(time.Since(*at)) + " ago"
+}
+
+// Dash is a text in a column; a dash where there is none.
+func Dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return term.Clean(s)
+}

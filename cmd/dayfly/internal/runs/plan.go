@@ -1,0 +1,249 @@
+package runs
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+type workflowPlan struct {
+	ID string `arg:"" help:"The preview, or the workflow that applies its plan."`
+}
+
+// Run prints the plan.
+func (c *workflowPlan) Run(a *cli.App, cl *client.Client) error {
+	plan, err := cl.WorkflowPlan(a.Ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return a.Done(plan, "%s", strings.Join(planLines(a.Style(), plan), "\n"))
+}
+
+type workflowApprove struct {
+	ID      string `arg:"" help:"The preview."`
+	Comment string `help:"What the others should know; kept with the plan."`
+	cli.Confirmed
+}
+
+// Run approves the plan.
+func (c *workflowApprove) Run(a *cli.App, cl *client.Client) error {
+	plan, err := reviewed(a, cl, c.ID)
+	if err != nil {
+		return err
+	}
+	effect := "applies it"
+	if plan.Review.AfterMerge {
+		effect = "applies it after the merge, if all planned changes are equal then"
+	}
+	if err := c.Confirm(a, "this approves that plan, and %s of workspace %s %s", plan.Review.For, plan.Workspace, effect); err != nil {
+		return err
+	}
+	w, err := cl.Approve(a.Ctx, plan.Workflow, api.Decision{SHA256: plan.Review.SHA256, Comment: c.Comment})
+	if err != nil {
+		return err
+	}
+	if r := w.Review; r != nil && r.Applies != "" {
+		return a.Done(w, "approved: %s applies the plan; follow it with dayfly workflow logs -f %s", r.Applies, r.Applies)
+	}
+	if r := w.Review; r != nil && r.Status == api.ReviewMerge {
+		return a.Done(w, "approved: after the merge, its approvals carry over to the plan of the merged commit, if all planned changes are equal")
+	}
+	return a.Done(w, "approved; the plan needs more approvals, of others: dayfly workflow plan %s shows how many", w.ID)
+}
+
+type workflowReject struct {
+	ID      string `arg:"" help:"The preview."`
+	Comment string `help:"Why; kept with the plan."`
+	cli.Confirmed
+}
+
+// Run rejects the plan.
+func (c *workflowReject) Run(a *cli.App, cl *client.Client) error {
+	plan, err := reviewed(a, cl, c.ID)
+	if err != nil {
+		return err
+	}
+	if err := c.Confirm(a, "this rejects that plan for good"); err != nil {
+		return err
+	}
+	w, err := cl.Reject(a.Ctx, plan.Workflow, api.Decision{SHA256: plan.Review.SHA256, Comment: c.Comment})
+	if err != nil {
+		return err
+	}
+	return a.Done(w, "the plan of %s is rejected", w.ID)
+}
+
+// reviewed fetches the plan that is decided about, and says which it is: the decision names what is shown here.
+func reviewed(a *cli.App, cl *client.Client, id string) (api.Plan, error) {
+	plan, err := cl.WorkflowPlan(a.Ctx, id)
+	if err == nil && plan.Review == nil {
+		err = cli.Refused(fmt.Errorf("%s has left no plan that can be approved", id))
+	}
+	if err == nil {
+		a.Say("%s, sha256 %s", planned(plan), plan.Review.SHA256)
+		askedLines(plan.Options, func(name, text string) { a.Say("  %s: %s", name, term.Clean(text)) })
+	}
+	return plan, err
+}
+
+// planned is a plan in one line.
+func planned(p api.Plan) string {
+	op := workflow.Preview
+	if p.Review != nil {
+		op = p.Review.For
+	}
+	summary := fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, p.Changes.Text(false))
+	if n := p.Changes.Replace; n > 0 {
+		summary += fmt.Sprintf(", %d replaced", n)
+	}
+	if n := len(p.Changes.Outputs); n > 0 {
+		summary += ", " + text.Count(n, "output") + " changed"
+	}
+	return term.Clean(summary)
+}
+
+// planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
+func planLines(style term.Style, p api.Plan) []string {
+	out := []string{style.Bold(planned(p))}
+	askedLines(p.Options, func(name, text string) { out = append(out, "  "+name+": "+term.Clean(text)) })
+	first := []string{"delete", "replace"}
+	rank := func(r api.ResourceChange) int {
+		if i := slices.Index(first, r.Action); i >= 0 {
+			return i
+		}
+		return len(first)
+	}
+	resources := slices.Clone(p.Changes.Resources)
+	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return cmp.Compare(rank(x), rank(y)) })
+	for _, r := range resources {
+		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(r.Action), term.Clean(r.Action), term.Clean(r.Address)))
+		for _, about := range aboutResource(r) {
+			out = append(out, style.Dim("             "+term.Clean(about)))
+		}
+	}
+	for i, o := range p.Changes.Outputs {
+		if i == 0 {
+			out = append(out, "outputs")
+		}
+		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(o.Action), term.Clean(o.Action), term.Clean(o.Name)))
+	}
+	if p.Truncated {
+		out = append(out, "the list is cut; the log has all of it: dayfly workflow logs "+p.Workflow)
+	}
+	if p.Review != nil {
+		out = append(out, reviewLines(style, p.Workflow, *p.Review)...)
+	}
+	return out
+}
+
+func sign(action string) string {
+	return cmp.Or(map[string]string{"create": "+", "delete": "-", "replace": "±", "update": "~"}[action], " ")
+}
+
+// aboutResource says what else is known of a change.
+func aboutResource(r api.ResourceChange) (out []string) {
+	if len(r.Forces) > 0 {
+		out = append(out, "replaced because of "+strings.Join(r.Forces, ", "))
+	}
+	if len(r.Changed) > 0 {
+		out = append(out, "changes "+strings.Join(r.Changed, ", "))
+	}
+	if r.From != "" {
+		out = append(out, "moved from "+r.From)
+	}
+	if r.Imported {
+		out = append(out, "imported")
+	}
+	if r.Drifted {
+		out = append(out, "was changed outside the code")
+	}
+	return out
+}
+
+// reviewLines say where the review of a plan stands, and what can be done.
+func reviewLines(style term.Style, id string, r api.Review) []string {
+	var b strings.Builder
+	line := cli.Lines(&b, style, "  ", 12)
+	line("status", r.Status)
+	line("because", r.Stale)
+	for _, why := range r.Why {
+		line("because", why)
+	}
+	if r.Status == api.ReviewWaiting {
+		if r.Needed > 1 {
+			line("needs", fmt.Sprintf("%d approvals of different people", r.Needed))
+			line("more than 1", r.NeededWhy)
+		}
+		if r.AfterMerge {
+			line("applied", "after the merge, if all planned changes are equal then")
+		}
+		if r.NotBySubmitter {
+			line("not by", strings.Join(r.Submitters.Names(), ", "))
+		}
+		line("until", term.Time(r.ExpiresAt))
+	}
+	for _, v := range r.Votes {
+		what := "approved"
+		if v.Reject {
+			what = "rejected"
+		}
+		vote := "by " + v.By + " at " + term.Time(v.At)
+		if v.Comment != "" {
+			vote += ": " + v.Comment
+		}
+		line(what, vote)
+	}
+	line("applied by", r.Applies)
+	line("votes from", r.CarriedFrom)
+	line("votes to", r.CarriedTo)
+	if r.Status == api.ReviewWaiting {
+		line("approve", "dayfly workflow approve "+id)
+		line("reject", "dayfly workflow reject "+id)
+	}
+	if r.Status == api.ReviewStale {
+		line("plan again", "dayfly workflow retry "+id)
+	}
+	return append([]string{"review"}, strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")...)
+}
+
+// applied follows a preview that was made because approvals are required, shows its plan, and follows the run that
+// applies it, if there is one already.
+func applied(a *cli.App, cl *client.Client, w api.Workflow) error {
+	a.Say("approvals are required: %s makes the plan first", w.ID)
+	last, live, err := watch(a, cl, w.ID, logView{})
+	if err != nil {
+		return err
+	}
+	switch {
+	case last.State != workflow.Succeeded:
+		return ended(a, live, last)
+	case last.Review == nil:
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has left no plan that can be approved: dayfly why %s says why", w.ID, w.ID)}
+	}
+	plan, err := cl.WorkflowPlan(a.Ctx, w.ID)
+	approved := last.Review.Status == api.ReviewApproved
+	if err == nil && !(approved && a.JSON()) { // one result is printed as JSON
+		err = a.Done(plan, "%s", strings.Join(planLines(a.Style(), plan), "\n"))
+	}
+	switch {
+	case err != nil:
+		return err
+	case approved:
+		return followRun(a, cl, last.Review.Applies, logView{})
+	case last.Review.Status == api.ReviewEmpty:
+		return nil
+	case last.Review.Status == api.ReviewWaiting:
+		return &cli.ExitError{Code: cli.ExitAwaiting, Err: fmt.Errorf("the plan waits for an approval: dayfly workflow approve %s", w.ID)}
+	case last.Review.Status == api.ReviewStale:
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("the plan cannot be approved: %s; plan again: dayfly workflow retry %s", last.Review.Stale, w.ID)}
+	}
+	return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("the plan of %s is %s", w.ID, last.Review.Status)}
+}

@@ -1,0 +1,54 @@
+package serve
+
+import (
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/internal/config"
+	"github.com/dayfly-dev/dayfly/internal/embedded"
+)
+
+type serverBackup struct {
+	To string `arg:"" type:"path" help:"The directory to make; it must not exist."`
+	cli.DataFlag
+}
+
+// Run makes a backup and says what is not in it.
+func (c *serverBackup) Run(a *cli.App) error {
+	data, err := c.Directory(a)
+	if err != nil {
+		return err
+	}
+	m, err := embedded.Backup(a.Ctx, data, c.To, cli.VersionText())
+	if err != nil {
+		return err
+	}
+	a.Say("saved the records of %s. Tokens, keys, secrets and the states of engines are not in a backup: docs/operations.md says how to keep them.", data)
+	return a.Done(m, "%s", c.To)
+}
+
+type serverRestore struct {
+	From    string `arg:"" type:"path" help:"The directory of the backup."`
+	Replace bool   `help:"Put records that are there aside."`
+	cli.DataFlag
+}
+
+// Run restores a backup and says what became of the work in it.
+func (c *serverRestore) Run(a *cli.App) error {
+	data, err := c.Directory(a)
+	if err != nil {
+		return err
+	}
+	log, err := serving{}.log(a, config.Config{})
+	if err != nil {
+		return err
+	}
+	out, err := embedded.Restore(a.Ctx, embedded.RestoreConfig{Backup: c.From, Data: data, Replace: c.Replace, Version: cli.VersionText(), Log: log})
+	if err != nil {
+		return err
+	}
+	if out.Aside != "" {
+		a.Say("the records that were there are %s now", out.Aside)
+	}
+	a.Say("%s: what would have gone on by itself may have been done since the backup. docs/operations.md says how to do it again.", out.Ended)
+	a.Say("tokens that were revoked since %s are valid again: revoke them anew", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
+	return a.Done(out, "%s", out.Data)
+}

@@ -1,0 +1,191 @@
+package setup
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/discover"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
+	"github.com/dayfly-dev/dayfly/internal/disk"
+	"github.com/dayfly-dev/dayfly/internal/text"
+)
+
+type workspaceDiscover struct {
+	Dir     string `arg:"" help:"The top of the tree."`
+	Out     string `placeholder:"DIR" help:"Write a file for each workspace into this directory, or all to standard output with -. Without it, only the table is printed."`
+	Project string `help:"Project of the workspaces."`
+	Engine  string `enum:"terraform,tofu" default:"terraform" help:"Engine of code that does not say which: terraform or tofu."`
+	GitURL  string `name:"git-url" placeholder:"URL" help:"Repository that has the tree; without it, the workspaces run the directories of this machine."`
+	Ref     string `help:"With --git-url: branch, tag or commit."`
+	Force   bool   `help:"Replace files that differ."`
+}
+
+// Run finds the workspaces, writes their files and prints what was found.
+func (c *workspaceDiscover) Run(a *cli.App) error {
+	if c.Ref != "" && c.GitURL == "" {
+		return cli.Usage(errors.New("--ref: goes with --git-url"))
+	}
+	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref})
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if c.Out != "" {
+		if err := c.write(a, found); err != nil {
+			return err
+		}
+	}
+	if a.JSON() && c.Out != "-" {
+		return a.Encode(found)
+	}
+	w := a.Stdout
+	if c.Out == "-" {
+		w = a.Stderr // standard output has the files
+	}
+	if err := foundTables(w, a.StyleOf(w), found); err != nil {
+		return err
+	}
+	switch {
+	case len(found.Workspaces) == 0:
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has no root module that could be taken", c.Dir)}
+	case c.Out == "":
+		a.Say("nothing was written: --out DIR writes a file for each workspace")
+	case c.Out != "-":
+		a.Say("see what they would change with dayfly apply -f %s --dry-run", c.Out)
+	}
+	return nil
+}
+
+// write writes all documents, if none of them would replace another file that differs.
+func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
+	base := ""
+	if c.Out != "-" {
+		if err := os.MkdirAll(c.Out, 0o755); err != nil { //nolint:gosec // its files are for everybody who reads the code
+			return cli.Usage(err)
+		}
+		abs, err := filepath.Abs(c.Out)
+		if err == nil {
+			base, err = filepath.EvalSymlinks(abs)
+		}
+		if err != nil {
+			return cli.Usage(err)
+		}
+	}
+	files := map[string][]byte{}
+	var differ []string
+	for i, w := range found.Workspaces {
+		doc, err := w.Document(base)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		if base == "" {
+			if i > 0 {
+				doc = append([]byte("---\n"), doc...)
+			}
+			if _, err := a.Stdout.Write(doc); err != nil {
+				return err
+			}
+			continue
+		}
+		file := filepath.Join(base, w.Name+".yaml")
+		old, err := os.ReadFile(file) //nolint:gosec // its name is that of a workspace
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			files[file] = doc
+		case err != nil:
+			return cli.Usage(err)
+		case !bytes.Equal(old, doc):
+			files[file] = doc
+			differ = append(differ, filepath.Base(file))
+		}
+	}
+	if len(differ) > 0 && !c.Force {
+		return cli.Usage(fmt.Errorf("%s in %s differ from what was found, such as %s: nothing was written; --force replaces them", text.Count(len(differ), "file"), c.Out, differ[0]))
+	}
+	for file, doc := range files {
+		if err := disk.Replace(file, doc); err != nil {
+			return err
+		}
+	}
+	if base != "" {
+		a.Say("%s: %s written, %d as they were", c.Out, text.Count(len(files), "file"), len(found.Workspaces)-len(files))
+	}
+	return nil
+}
+
+// foundTables prints what was taken, what was not, and what somebody must look at.
+func foundTables(w io.Writer, style term.Style, found discover.Found) error {
+	taken := term.NewTable("WORKSPACE", "DIRECTORY", "ENGINE", "BACKEND", "WHY")
+	about := map[string][]string{}
+	for _, f := range found.Workspaces {
+		taken.Row(f.Name, cli.Dash(f.Dir), f.Engine, cli.Dash(f.Backend), term.Clean(f.Why))
+		for _, note := range f.Notes {
+			about[note] = append(about[note], f.Name)
+		}
+	}
+	if err := taken.Write(w, style, "no workspaces"); err != nil {
+		return err
+	}
+	left := term.NewTable("LEFT OUT", "WHY")
+	for _, l := range found.Left {
+		left.Row(term.Clean(l.Dir), term.Clean(l.Why))
+	}
+	if len(found.Left) > 0 {
+		_, _ = fmt.Fprintln(w)
+		if err := left.Write(w, style, ""); err != nil {
+			return err
+		}
+	}
+	var b strings.Builder
+	for _, note := range found.Notes {
+		b.WriteString("! " + term.Clean(note) + "\n")
+	}
+	notes := make([]string, 0, len(about))
+	for note := range about {
+		notes = append(notes, note)
+	}
+	slices.SortFunc(notes, func(x, y string) int {
+		return cmp.Or(len(about[y])-len(about[x]), strings.Compare(about[x][0], about[y][0]), strings.Compare(x, y))
+	})
+	for _, note := range notes {
+		who := about[note][0]
+		if more := len(about[note]) - 1; more > 0 {
+			who += fmt.Sprintf(" and %d more", more)
+		}
+		b.WriteString("! " + term.Clean(who+": "+note) + "\n")
+	}
+	fmt.Fprintf(&b, "%s, %d left out\n", text.Count(len(found.Workspaces), "workspace"), len(found.Left))
+	_, err := io.WriteString(w, "\n"+b.String())
+	return err
+}
+
+// filesOf are the workspace files that an argument of -f means: those in a directory, not below it.
+func filesOf(arg string) ([]string, error) {
+	info, err := os.Stat(arg)
+	if there := err == nil; arg == "-" || !there || !info.IsDir() {
+		return []string{arg}, nil // a missing file is said by its reader
+	}
+	entries, err := os.ReadDir(arg)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if name := e.Name(); !e.IsDir() && !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(name)) {
+			files = append(files, filepath.Join(arg, name))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s has no workspace files: want files that end in .yaml, such as %s", arg, workspacefile.Name)
+	}
+	return files, nil
+}
