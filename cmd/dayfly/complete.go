@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed" // the scripts
 	"fmt"
@@ -35,11 +36,12 @@ var completionScripts string
 func (c *completionCommand) Run(a *cli.App) error {
 	_, script, _ := strings.Cut(completionScripts, "# "+c.Shell+": ")
 	script, _, _ = strings.Cut(script, "\n\n")
+	if c.Shell == "zsh" { // by this first line, zsh finds the file of a directory of $fpath
+		script = "compdef dayfly\n# " + script
+		return a.Print("#%s", script)
+	}
 	return a.Print("# %s", script)
 }
-
-// candidate is a word that fits, and what it is.
-type candidate struct{ word, about string }
 
 // complete prints the words that can stand where the last argument stands, each with a tab and what it is. Where files
 // fit, or nothing is known, it prints none: the shell offers files then.
@@ -49,8 +51,8 @@ func complete(a *cli.App, root *kong.Node, args []string) error {
 		last, args = args[len(args)-1], args[:len(args)-1]
 	}
 	for _, c := range candidates(a, root, args, last) {
-		if strings.HasPrefix(c.word, last) {
-			if err := a.Print("%s\t%s", term.Clean(c.word), term.Clean(c.about)); err != nil {
+		if strings.HasPrefix(c.Word, last) {
+			if err := a.Print("%s\t%s", term.Clean(c.Word), term.Clean(c.About)); err != nil {
 				return err
 			}
 		}
@@ -59,7 +61,7 @@ func complete(a *cli.App, root *kong.Node, args []string) error {
 }
 
 // candidates walks along the words of the line to what the last one is.
-func candidates(a *cli.App, node *kong.Node, words []string, last string) (all []candidate) {
+func candidates(a *cli.App, node *kong.Node, words []string, last string) (all []cli.Candidate) {
 	var pending *kong.Flag                                                                                 // waits for its value
 	place := 0                                                                                             // of the next positional argument
 	for _, word := range slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "=" }) { // bash splits there
@@ -78,7 +80,7 @@ func candidates(a *cli.App, node *kong.Node, words []string, last string) (all [
 	name, _, assigned := strings.Cut(last, "=")
 	if flag, _ := flagOf(node, name); pending == nil && assigned && flag != nil {
 		for _, c := range values(a, node, flag.Value) {
-			all = append(all, candidate{name + "=" + c.word, c.about})
+			all = append(all, cli.Candidate{Word: name + "=" + c.Word, About: c.About})
 		}
 		return all
 	}
@@ -88,14 +90,14 @@ func candidates(a *cli.App, node *kong.Node, words []string, last string) (all [
 	case strings.HasPrefix(last, "-"):
 		for _, group := range node.AllFlags(true) {
 			for _, f := range group {
-				all = append(all, candidate{"--" + f.Name, f.Help})
+				all = append(all, cli.Candidate{Word: "--" + f.Name, About: f.Help})
 			}
 		}
 		return all
 	}
 	for _, child := range node.Children {
 		if !child.Hidden {
-			all = append(all, candidate{child.Name, child.Help})
+			all = append(all, cli.Candidate{Word: child.Name, About: child.Help})
 		}
 	}
 	if n := len(node.Positional); n > 0 && (place < n || node.Positional[n-1].IsCumulative()) {
@@ -127,8 +129,8 @@ func childOf(node *kong.Node, word string) *kong.Node {
 }
 
 // values are what a flag or an argument can be: one of a list, or what the control plane knows.
-func values(a *cli.App, node *kong.Node, v *kong.Value) []candidate {
-	plain := func(one string) candidate { return candidate{one, ""} }
+func values(a *cli.App, node *kong.Node, v *kong.Value) []cli.Candidate {
+	plain := func(one string) cli.Candidate { return cli.Candidate{Word: one} }
 	if v.Enum != "" {
 		return cli.Words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), plain)
 	}
@@ -139,7 +141,7 @@ func values(a *cli.App, node *kong.Node, v *kong.Value) []candidate {
 	thing := strings.TrimPrefix(v.Name, "default-")
 	switch {
 	case node.Name == "create":
-	case v.Name == "id" && (group == "workflow" || group == "why"), v.Name == "thing":
+	case v.Name == "id" && (group == "workflow" || group == "why"):
 		thing = "workflow"
 	case v.Name == "id" && group == "tree":
 		thing = "tree"
@@ -162,35 +164,36 @@ func values(a *cli.App, node *kong.Node, v *kong.Value) []candidate {
 	}
 	switch thing {
 	case "workflow":
-		page, _ := cl.Workflows(ctx, client.Filter{Limit: 100})
-		return cli.Words(page.Items, func(w api.Workflow) candidate {
-			return candidate{w.ID, fmt.Sprintf("%s, %s of %s", w.State, cli.KindOf(w), w.Workspace)}
-		})
+		return workflows(ctx, cl)
+	case "thing": // what has a page
+		return slices.Concat(workflows(ctx, cl), namesOf(ctx, cl, kind.Workspace), namesOf(ctx, cl, kind.Pool))
 	case "tree":
 		page, _ := cl.Trees(ctx, "", 50)
-		return cli.Words(page.Items, func(t api.Tree) candidate {
-			return candidate{t.ID, fmt.Sprintf("%s, %s of %s", t.State, t.Operation, t.Workspace)}
+		return cli.Words(page.Items, func(t api.Tree) cli.Candidate {
+			return cli.Candidate{Word: t.ID, About: fmt.Sprintf("%s, %s of %s", t.State, t.Operation, t.Workspace)}
 		})
-	case "workspace", "workspaces", "workspace|dir":
-		page, _ := cl.Workspaces(ctx, "", 200)
-		return cli.Words(page.Items, func(w api.Workspace) candidate { return candidate{w.Name, w.Description} })
-	case "pool":
-		page, _ := cl.Pools(ctx, "", 200)
-		return cli.Words(page.Items, func(p api.Pool) candidate { return candidate{p.Name, p.Description} })
-	case "project":
-		page, _ := cl.Projects(ctx, "", 200)
-		return cli.Words(page.Items, func(p api.Project) candidate { return candidate{p.Name, p.Description} })
+	case "workspaces", "workspace|dir":
+		thing = kind.Workspace
 	case "for":
 		thing = kind.Notification
 	}
-	for _, k := range kind.Settings() {
-		if thing == k.Command || thing == k.Dashed() {
-			page, _ := cl.Settings(ctx, k, "", 200)
-			return cli.Words(page.Items, func(s api.Setting) candidate {
-				name, _ := s.Key()
-				return candidate{name, setup.AboutSetting(s)}
-			})
+	for _, k := range kind.All() {
+		if thing == cmp.Or(k.Command, k.Name) || thing == k.Dashed() {
+			return setup.Candidates(ctx, cl, k)
 		}
 	}
 	return nil
+}
+
+func workflows(ctx context.Context, cl *client.Client) []cli.Candidate {
+	page, _ := cl.Workflows(ctx, client.Filter{Limit: 100})
+	return cli.Words(page.Items, func(w api.Workflow) cli.Candidate {
+		return cli.Candidate{Word: w.ID, About: fmt.Sprintf("%s, %s of %s", w.State, cli.KindOf(w), w.Workspace)}
+	})
+}
+
+// namesOf are the names of what there is of a kind.
+func namesOf(ctx context.Context, cl *client.Client, of string) []cli.Candidate {
+	k, _ := kind.Of(of)
+	return setup.Candidates(ctx, cl, k)
 }

@@ -132,6 +132,21 @@ ask dayfly wh; ask dayfly why ''; ask dayfly run --op up; ask dayfly run ./`
 	}
 }
 
+// A file of $fpath is read when a word is completed for the first time, and completes that word too.
+func TestCompletion_InAFileOfZsh(t *testing.T) {
+	w, _ := completing(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "_dayfly"), []byte(w.ok("completion", "zsh")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const try = `fpath=(DIR $fpath); autoload -Uz compinit; compinit -u -d DIR/dump; echo "$_comps[dayfly]"
+compadd() { echo "$words_" }; _files() { echo files }
+words=(dayfly whoa) CURRENT=2; _dayfly; words=(dayfly versi) CURRENT=2; _dayfly`
+	if got := w.shell("zsh", strings.ReplaceAll(try, "DIR", dir)); got != "_dayfly\nwhoami\nversion\n" {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 func TestCompletion_InFish(t *testing.T) {
 	w, id := completing(t)
 	const try = `dayfly completion fish | source

@@ -65,6 +65,6 @@ type grammar struct {
 	Whoami    access.WhoamiCommand     `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
 	Version   versionCommand           `cmd:"" group:"admin" help:"Print the version."`
 
-	Schema     schemaCommand     `cmd:"" group:"admin" help:"Print the JSON Schema of a settings file or of a workspace file, for editors."`
+	Schema     schemaCommand     `cmd:"" group:"admin" help:"Print the JSON Schema of a settings file, or of a kind of documents of dayfly apply, for editors."`
 	Completion completionCommand `cmd:"" group:"admin" help:"Print the script that completes commands, flags, ids and names in bash, zsh or fish."`
 }

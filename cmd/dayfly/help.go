@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
 // exampleText has the examples of all commands, one to a line.
@@ -23,14 +25,44 @@ func examples(leaf *kong.Node) (lines []string) {
 	return lines
 }
 
-// help prints the help of a command, with its examples below.
+// help prints the help of a command, with its examples below. What cannot be written is no mistake of who typed it.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
-	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
-		return err
+	leaf := ctx.Selected()
+	if leaf != nil && leaf.Leaf() {
+		describeForms(leaf)
 	}
-	if leaf := ctx.Selected(); leaf != nil && leaf.Leaf() {
-		_, err := fmt.Fprintf(ctx.Stdout, "\nExamples:\n  %s\n", strings.Join(examples(leaf), "\n  "))
-		return err
+	err := kong.DefaultHelpPrinter(options, ctx)
+	if err == nil && leaf != nil && leaf.Leaf() {
+		_, err = fmt.Fprintf(ctx.Stdout, "\nExamples:\n  %s\n", strings.Join(examples(leaf), "\n  "))
+	}
+	if err != nil {
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("print the help: %w", err)}
 	}
 	return nil
+}
+
+// formsText says what the forms of results are.
+var formsText = map[string]string{
+	"table": "table", "json": "json", "yaml": "yaml", "name": "name (only names or ids, one to a line)", cli.OutputDot: "dot (for Graphviz)",
+}
+
+// describeForms writes into the help of a command which forms of output it has. It leaves out what does nothing there.
+func describeForms(leaf *kong.Node) {
+	for _, group := range leaf.AllFlags(false) {
+		for _, f := range group {
+			switch f.Name {
+			case "color":
+				f.Hidden = checkColor(leaf) != nil
+			case "output":
+				var has []string
+				for _, form := range f.EnumSlice() {
+					if checkOutput(leaf, form) == nil {
+						has = append(has, formsText[form])
+					}
+				}
+				f.Hidden = len(has) < 2
+				f.Help = "How results are printed: " + strings.Join(has, ", ") + "."
+			}
+		}
+	}
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -155,3 +157,35 @@ commands: {preview: 'true', update: 'true', destroy: 'true'}
 	made := value[api.TokenValue](w, "token", "create", "old")
 	return value[api.Workflow](w, "run", "network").ID, made.Token.ID
 }
+
+func TestHelp_ShowsTheFormsThatACommandHas(t *testing.T) {
+	w := newWorld(t)
+	for command, want := range map[string]string{
+		"graph": "table, json, yaml, dot (for Graphviz).", "pool list": "table, json, yaml, name (only names or ids, one to a line).",
+		"audit export": "table, json.", "token create": "table, json, yaml.", "up": "", "schema": "",
+	} {
+		got := strings.Join(strings.Fields(w.ok(append(strings.Fields(command), "--help")...)), " ")
+		if strings.Contains(got, "--output=") != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: got %s\nwant %q", command, got, want)
+		}
+	}
+	if got := w.ok("up", "--help"); strings.Contains(got, "--color") {
+		t.Errorf("the help of up shows --color, which it refuses:\n%s", got)
+	}
+}
+
+// A disk that is full is no mistake of who typed it.
+func TestHelp_ThatCannotBeWrittenFails(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"help"}} {
+		var stderr bytes.Buffer
+		code := command(t.Context(), args, func(string) string { return "" }, strings.NewReader(""), full{}, &stderr)
+		if code != cli.ExitFailed || stderr.String() != "dayfly: print the help: no space left on device\n" {
+			t.Errorf("%q: exit %d, %q", args, code, stderr.String())
+		}
+	}
+}
+
+// full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }

@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // elsewhere are words that people know from other tools, and what does it here.
@@ -33,6 +35,37 @@ var elsewhere = map[string]string{
 var verbs = map[string]string{
 	"ls": "list", "get": "show", "describe": "show", "rm": "delete", "remove": "delete", "destroy": "delete", "new": "create", "add": "create",
 	"edit": "update", "set": "update", "stop": "cancel", "abort": "cancel", "rerun": "retry", "log": "logs", "tail": "logs",
+}
+
+// suggest adds to a refusal because of something that does not exist the name that was probably meant.
+func suggest(a *cli.App, err error) error {
+	refusal, ok := errors.AsType[*workflow.Error](err)
+	if !ok || !strings.HasPrefix(refusal.Message, "there is no ") {
+		return err
+	}
+	leaf := a.Parsed.Selected()
+	for _, p := range a.Parsed.Path {
+		var v *kong.Value
+		switch {
+		case p.Flag != nil:
+			v = p.Flag.Value
+		case p.Positional != nil:
+			v = p.Positional
+		default:
+			continue
+		}
+		got := []string{fmt.Sprint(v.Target.Interface())}
+		if several, ok := v.Target.Interface().([]string); ok {
+			got = several
+		}
+		names := cli.Words(values(a, leaf, v), func(c cli.Candidate) string { return c.Word })
+		for _, name := range got {
+			if meant := cli.Nearest(name, names); meant != "" && !slices.Contains(names, name) {
+				return cli.Refused(fmt.Errorf("%s: did you mean %s?", cli.Sentence(err), meant))
+			}
+		}
+	}
+	return err
 }
 
 // hint puts a mistake into the words of whoever made it, where it is a near miss.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,5 +44,33 @@ func TestHint_ANearMissIsToldWhatWasMeant(t *testing.T) {
 	}
 	if got := w.run("workflow", "list", "--state", "halted"); got.code != cli.ExitRefused {
 		t.Errorf("a state that nobody knows here may be one that the control plane knows: got %+v", got)
+	}
+}
+
+func TestSuggest_TheNameThatWasMeant(t *testing.T) {
+	w := newWorld(t)
+	w.ok("project", "create", "payments")
+	w.ok("pool", "create", "builders")
+	file := filepath.Join(t.TempDir(), "network.yaml")
+	if err := os.WriteFile(file, []byte("{name: network, engine: command, source: {directory: /x}, commands: {preview: 'true'}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.ok("apply", "-f", file)
+	for line, meant := range map[string]string{
+		"workspace show netwrk": "network", "run netwrk": "network", "run nonsense": "", "output netwok": "network", "state list netwrk": "network",
+		"takeover report netwerk": "network", "open netwrk": "network", "pool show builder": "builders", "pool assign bilders --workspace network": "builders",
+		"pool assign builders --workspace netwrk": "network", "project delete paymnts --yes": "payments", "project show elsewhere": "",
+		"repair unlock netwrk --yes": "network",
+	} {
+		got := w.run(strings.Fields(line)...)
+		if got.code != cli.ExitRefused || !strings.Contains(got.stderr, "there is no ") || strings.Contains(got.stderr, "did you mean") != (meant != "") || !strings.Contains(got.stderr, meant) {
+			t.Errorf("dayfly %s: got %+v, want %q", line, got, meant)
+		}
+	}
+	if err := os.WriteFile(file, []byte("{kind: schedule, name: nightly, cron: '0 3 * * *', workspaces: [netwrk]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.run("apply", "-f", file); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "there is no workspace netwrk: did you mean network?") {
+		t.Errorf("a document: got %+v", got)
 	}
 }

@@ -19,14 +19,29 @@ var plain = []string{" up", " server serve", " agent", " completion", " open", "
 
 // checkGlobal refuses a flag of all commands where it would do nothing, before the command does anything.
 func checkGlobal(leaf *kong.Node, f *kong.Flag) error {
-	output := f.Target.String()
+	switch f.Name {
+	case "color":
+		return checkColor(leaf)
+	case "output":
+		return checkOutput(leaf, f.Target.String())
+	}
+	return nil
+}
+
+// checkColor refuses --color where there are no results.
+func checkColor(leaf *kong.Node) error {
+	if slices.Contains(plain[:3], fullName(leaf)) {
+		return fmt.Errorf("--color: dayfly%s prints no results; leave it out", fullName(leaf))
+	}
+	return nil
+}
+
+// checkOutput refuses a form of output that a command does not have.
+func checkOutput(leaf *kong.Node, output string) error {
 	refuse := func(why string) error {
 		return fmt.Errorf("-o %s: dayfly%s %s", output, fullName(leaf), why)
 	}
 	switch {
-	case f.Name == "color" && slices.Contains(plain[:3], fullName(leaf)):
-		return fmt.Errorf("--color: dayfly%s prints no results; leave it out", fullName(leaf))
-	case f.Name != "output":
 	case slices.Contains(plain, fullName(leaf)):
 		return refuse("has only one form of output; leave -o out")
 	case output == cli.OutputDot && fullName(leaf) != " graph":

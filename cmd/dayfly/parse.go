@@ -46,6 +46,9 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	if exited >= 0 { // help was asked for and printed
 		return exited
 	}
+	if _, ours := errors.AsType[*cli.ExitError](err); ours { // help could not be printed
+		return cli.Report(stderr, err)
+	}
 	if err != nil {
 		if err = hint(parser.Model.Node, parsed, err); !strings.HasSuffix(err.Error(), "?") {
 			err = fmt.Errorf("%w; see dayfly%s --help", err, understood(parsed))
@@ -63,13 +66,13 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	if err := parsed.BindToProvider(sync.OnceValues(a.Connect)); err != nil {
 		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
-	return cli.Report(stderr, perform(a)) //nolint:contextcheck // it is in app
+	return cli.Report(stderr, suggest(a, perform(a))) //nolint:contextcheck // it is in app
 }
 
 func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
 	return kong.New(g,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
-		kong.Exit(exit), kong.Help(help), kong.PostBuild(withDefaults), kong.PostBuild(describeSettings),
+		kong.Exit(exit), kong.Help(help), kong.PostBuild(withDefaults), kong.PostBuild(describeSettings), kong.PostBuild(describeSchemas),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "ecs", Title: "With deploy target ecs"}, {Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),

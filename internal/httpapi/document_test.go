@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -48,13 +49,15 @@ func TestDocument_SchemasAreThoseOfTheCode(t *testing.T) {
 	if httpapi.AgentSchemaPath != config.SchemaPath {
 		t.Errorf("settings files name %s, and it is served at %s", config.SchemaPath, httpapi.AgentSchemaPath)
 	}
-	for path, schema := range map[string]struct {
+	type schema struct {
 		file string
 		made func() ([]byte, error)
-	}{
-		httpapi.AgentSchemaPath:     {"agent.json", config.Schema},
-		httpapi.WorkspaceSchemaPath: {filepath.Join("..", "..", "docs", "schemas", "workspace.json"), httpapi.WorkspaceSchema},
-	} {
+	}
+	schemas := map[string]schema{httpapi.AgentSchemaPath: {"agent.json", config.Schema}}
+	for _, k := range kind.All() {
+		schemas[httpapi.SchemaPath(k)] = schema{filepath.Join("..", "..", "docs", "schemas", k.Dashed()+".json"), func() ([]byte, error) { return httpapi.Schema(k) }}
+	}
+	for path, schema := range schemas {
 		want, err := schema.made()
 		if *update {
 			err = errors.Join(err, os.WriteFile(schema.file, want, 0o644)) //nolint:gosec // a document of the repository

@@ -9,15 +9,15 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Where a control plane serves the schemas of settings files, which is config.SchemaPath, and of workspace files.
-const (
-	AgentSchemaPath     = "/schemas/agent.json"
-	WorkspaceSchemaPath = "/schemas/workspace.json"
-)
+// AgentSchemaPath is where a control plane serves the schema of settings files, which is config.SchemaPath.
+const AgentSchemaPath = "/schemas/agent.json"
+
+// SchemaPath is where a control plane serves the schema of the documents of a kind.
+func SchemaPath(k kind.Kind) string { return "/schemas/" + k.Dashed() + ".json" }
 
 // agentSchema is what config.Schema returns. A test keeps it so. It is not called here, because a function on AWS links
 // no reader of settings.
@@ -25,16 +25,25 @@ const (
 //go:embed agent.json
 var agentSchema []byte
 
-// WorkspaceSchema returns the JSON Schema of a workspace file. It is made from the type that the API takes.
-func WorkspaceSchema() ([]byte, error) {
+// Schema returns the JSON Schema of the documents of a kind, as dayfly apply takes them. It is made from the type that
+// the API takes.
+func Schema(k kind.Kind) ([]byte, error) {
 	all := huma.NewMapRegistry("#/$defs/", huma.DefaultSchemaNamer)
 	aliases(all)
-	root := *all.SchemaFromRef(all.Schema(reflect.TypeFor[api.Workspace](), true, "Workspace").Ref)
-	delete(all.Map(), "Workspace")
-	root.Title, root.Description = "workspace.yaml", "A workspace of Dayfly"
-	// A file without a source is a directory that is its own source, and its kind may be left out.
-	root.Required = slices.DeleteFunc(slices.Clone(root.Required), func(name string) bool { return name == "source" })
-	root.Properties["kind"] = &huma.Schema{Type: huma.TypeString, Enum: []any{"workspace"}, Description: "What the document describes; default workspace"}
+	name := k.Type.Name()
+	root := *all.SchemaFromRef(all.Schema(k.Type, true, name).Ref)
+	delete(all.Map(), name)
+	root.Title, root.Description = k.Name, "A document of dayfly apply: "+k.Noun()
+	of := &huma.Schema{Type: huma.TypeString, Enum: []any{k.Name}, Description: "What the document describes"}
+	if k.Name == kind.Workspace {
+		// A file without a source is a directory that is its own source, and its kind may be left out.
+		root.Title, root.Description = "workspace.yaml", "A workspace of Dayfly"
+		root.Required = slices.DeleteFunc(slices.Clone(root.Required), func(name string) bool { return name == "source" })
+		of.Description += "; default workspace"
+	} else {
+		root.Required = append([]string{"kind"}, root.Required...)
+	}
+	root.Properties["kind"] = of
 	root.Extensions = map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": all.Map()}
 	text, err := json.MarshalIndent(&root, "", "  ")
 	return append(text, '\n'), err
@@ -50,8 +59,7 @@ func aliases(all huma.Registry) {
 
 // schemaRoutes serve what editors check files with.
 func (s *server) schemaRoutes() {
-	agent := func() ([]byte, error) { return agentSchema, nil }
-	for path, schema := range map[string]func() ([]byte, error){AgentSchemaPath: agent, WorkspaceSchemaPath: WorkspaceSchema} {
+	serve := func(path string, schema func() ([]byte, error)) {
 		s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 			text, err := schema()
 			if err != nil {
@@ -61,5 +69,9 @@ func (s *server) schemaRoutes() {
 			w.Header().Set("Content-Type", "application/schema+json")
 			_, _ = w.Write(text)
 		})
+	}
+	serve(AgentSchemaPath, func() ([]byte, error) { return agentSchema, nil })
+	for _, k := range kind.All() {
+		serve(SchemaPath(k), func() ([]byte, error) { return Schema(k) })
 	}
 }

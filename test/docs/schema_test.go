@@ -15,6 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/test/docs"
 )
 
@@ -65,10 +66,14 @@ func documents(t *testing.T, place, text string) (all []map[string]any) {
 
 // D4: what an editor checks by the schemas is what the examples and the pages show.
 func TestSchemas_FitTheExamplesAndThePages(t *testing.T) {
-	text, err := httpapi.WorkspaceSchema()
-	workspace := checker(t, text, err)
-	text, err = config.Schema()
+	text, err := config.Schema()
 	agent := checker(t, text, err)
+	kinds := map[any]func(doc any, fragment bool) []error{}
+	for _, k := range kind.All() {
+		text, err := httpapi.Schema(k)
+		kinds[k.Name] = checker(t, text, err)
+	}
+	workspace := kinds[kind.Workspace]
 
 	files, err := filepath.Glob(root + "/examples/*/workspace.yaml")
 	if err != nil || len(files) < 6 {
@@ -93,8 +98,12 @@ func TestSchemas_FitTheExamplesAndThePages(t *testing.T) {
 				continue
 			}
 			for _, doc := range documents(t, page, b.Text) {
-				if kind := doc["kind"]; kind != nil && kind != "workspace" {
-					continue
+				check := check
+				if of := doc["kind"]; of != nil {
+					if check = kinds[of]; check == nil {
+						t.Errorf("%s:%d: there is no kind %v", page, b.Line, of)
+						continue
+					}
 				}
 				seen++
 				if wrong := check(doc, true); len(wrong) > 0 {

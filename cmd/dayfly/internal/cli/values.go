@@ -50,17 +50,26 @@ func Unknown(name, got string, wants []string) error {
 
 // meant is the value that was probably meant, if there is one.
 func meant(got string, wants []string) string {
-	got = strings.ToLower(text.Head(got, 64)) // long ones are slow
+	got = strings.ToLower(got)
 	if slices.Contains(wants, near[got]) {
 		return near[got]
 	}
-	best, least := "", 3
-	for _, want := range wants {
-		if d := levenshtein.Distance(got, want, nil); d < least && d < len(want) {
-			best, least = want, d
+	return Nearest(got, wants)
+}
+
+// Candidate is a word that fits, and what it is.
+type Candidate struct{ Word, About string }
+
+// Nearest is the name that was probably meant, if there is one: it differs in two characters at most.
+func Nearest(got string, names []string) string {
+	got = text.Head(got, 64) // long ones are slow
+	nearest, distance := "", 3
+	for _, name := range names {
+		if d := levenshtein.Distance(got, name, nil); d < distance && d < len(name) {
+			nearest, distance = name, d
 		}
 	}
-	return best
+	return nearest
 }
 
 // The values by which runs are listed.

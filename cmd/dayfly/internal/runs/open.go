@@ -3,7 +3,6 @@ package runs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -52,7 +51,7 @@ func (c *OpenCommand) path(ctx context.Context, cl *client.Client) (string, erro
 	}
 	p, err := cl.Pool(ctx, c.Thing)
 	if errors.Is(err, workflow.ErrNotFound) {
-		err = cli.Refused(fmt.Errorf("there is no workspace or pool %s, and the id of a workflow begins with wf_", c.Thing))
+		err = workflow.Refuse(workflow.ErrNotFound, "", "there is no workspace or pool %s, and the id of a workflow begins with wf_", c.Thing)
 	}
 	return "/pools#pool-" + url.PathEscape(p.Name), err
 }

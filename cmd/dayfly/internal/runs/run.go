@@ -94,9 +94,9 @@ func (c *RunCommand) submit(a *cli.App, cl *client.Client) error {
 	w, err := cl.Submit(a.Ctx, in)
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == "workspace" {
 		if _, err := os.Stat(c.Target); err == nil {
-			return cli.Refused(fmt.Errorf("there is no workspace %s; to run the directory of that name here, write ./%s", c.Target, c.Target))
+			return workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s; to run the directory of that name here, write ./%s", c.Target, c.Target)
 		}
-		return cli.Refused(fmt.Errorf("there is no workspace %s; dayfly workspace list shows all", in.Workspace))
+		return workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s; dayfly workspace list shows all", in.Workspace)
 	}
 	if err != nil {
 		return err

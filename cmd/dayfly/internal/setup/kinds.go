@@ -116,6 +116,20 @@ func (p *planner) described(of, name string) bool {
 	})
 }
 
+// names are those of what there is, or will be, of a kind.
+func (p *planner) names(ctx context.Context, of string) (names []string) {
+	k, _ := kind.Of(of)
+	for _, c := range Candidates(ctx, p.cl, k) {
+		names = append(names, c.Word)
+	}
+	for _, doc := range p.docs {
+		if name, _ := nameOf(doc); doc.Kind == of {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // knows refuses a name in a field of a document if it names nothing that there is, or will be.
 func (p *planner) knows(ctx context.Context, field, of string, names ...string) error {
 	for _, name := range names {
@@ -134,7 +148,11 @@ func (p *planner) knows(ctx context.Context, field, of string, names ...string) 
 			_, err = p.cl.Setting(ctx, k, name)
 		}
 		if errors.Is(err, workflow.ErrNotFound) {
-			return cli.Refused(fmt.Errorf("%s: there is no %s %s: describe it too, or correct the name", field, strings.ReplaceAll(of, "_", " "), name))
+			advice := "describe it too, or correct the name"
+			if meant := cli.Nearest(name, p.names(ctx, of)); meant != "" {
+				advice = "did you mean " + meant + "?"
+			}
+			return cli.Refused(fmt.Errorf("%s: there is no %s %s: %s", field, strings.ReplaceAll(of, "_", " "), name, advice))
 		}
 		if err != nil {
 			return err

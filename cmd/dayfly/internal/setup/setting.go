@@ -218,7 +218,25 @@ func minute(at *time.Time) string {
 	return at.Local().Format("2006-01-02 15:04")
 }
 
-// AboutSetting is a setting in a word or two, for completion.
-func AboutSetting(s api.Setting) string {
-	return valueText(fieldAt(reflect.ValueOf(s), kind.For(s).About), "")
+// Candidates are the names of what there is of a kind, up to 200 of them; none where the control plane does not say.
+func Candidates(ctx context.Context, cl *client.Client, k kind.Kind) []cli.Candidate {
+	const limit = 200
+	switch k.Name {
+	case kind.Workspace:
+		page, _ := cl.Workspaces(ctx, "", limit)
+		return cli.Words(page.Items, func(w api.Workspace) cli.Candidate { return cli.Candidate{Word: w.Name, About: w.Description} })
+	case kind.Pool:
+		page, _ := cl.Pools(ctx, "", limit)
+		return cli.Words(page.Items, func(p api.Pool) cli.Candidate { return cli.Candidate{Word: p.Name, About: p.Description} })
+	case kind.Project:
+		page, _ := cl.Projects(ctx, "", limit)
+		return cli.Words(page.Items, func(p api.Project) cli.Candidate { return cli.Candidate{Word: p.Name, About: p.Description} })
+	case kind.Organization:
+		return nil
+	}
+	page, _ := cl.Settings(ctx, k, "", limit)
+	return cli.Words(page.Items, func(s api.Setting) cli.Candidate {
+		name, _ := s.Key()
+		return cli.Candidate{Word: name, About: valueText(fieldAt(reflect.ValueOf(s), k.About), "")}
+	})
 }

@@ -154,7 +154,7 @@ func (c *takeoverReport) chosen(a *cli.App, cl *client.Client) ([]api.Workspace,
 	}
 	switch {
 	case len(missing) > 0:
-		return nil, cli.Refused(fmt.Errorf("there is no workspace %s, and nothing was previewed: register what is missing with dayfly apply -f FILE", text.Cut(strings.Join(missing, ", "), 300)))
+		return nil, workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s, and nothing was previewed: register what is missing with dayfly apply -f FILE", text.Cut(strings.Join(missing, ", "), 300))
 	case len(list) == 0:
 		return nil, cli.Refused(fmt.Errorf("there is no workspace in %s", strings.Join(c.Project, ", ")))
 	}

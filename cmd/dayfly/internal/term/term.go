@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -198,7 +199,32 @@ func NewTable(head ...string) *Table { return &Table{head: head} }
 // Row adds a row. Cells that come from elsewhere must be cleaned before.
 func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// Write writes the table, or the text empty if it has no rows.
+// narrowest is the width of a moment with its zone: no column is made narrower.
+const narrowest = 25
+
+// fit makes columns narrower, the widest first, until the table has room on a terminal. Those without a space in any cell
+// stay whole: names and ids are there to be copied.
+func fit(width []int, rows [][]string, room int) {
+	total := 2 * (len(width) - 1) // between the columns
+	for _, w := range width {
+		total += w
+	}
+	for ; total > room; total-- {
+		widest := -1
+		for i := range width {
+			spaced := slices.ContainsFunc(rows[1:], func(row []string) bool { return strings.Contains(row[i], " ") })
+			if spaced && width[i] > narrowest && (widest < 0 || width[i] > width[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		width[widest]--
+	}
+}
+
+// Write writes the table, or the text empty if it has no rows. On a terminal, long texts are cut to its width.
 func (t *Table) Write(w io.Writer, s Style, empty string) error {
 	if len(t.rows) == 0 {
 		_, err := fmt.Fprintln(w, empty)
@@ -211,9 +237,15 @@ func (t *Table) Write(w io.Writer, s Style, empty string) error {
 			width[i] = max(width[i], Width(cell))
 		}
 	}
+	if s.Width > 0 {
+		fit(width, rows, s.Width)
+	}
 	var b strings.Builder
 	for n, row := range rows {
 		for i, cell := range row {
+			if Width(cell) > width[i] {
+				cell = string([]rune(Clean(cell))[:width[i]-1]) + "…"
+			}
 			if n == 0 {
 				cell = s.Bold(cell)
 			}

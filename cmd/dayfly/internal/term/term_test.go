@@ -3,6 +3,7 @@ package term_test
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,24 @@ func TestTable_ColumnsLineUpWithColoursToo(t *testing.T) {
 	b.Reset()
 	if err := term.NewTable("ID").Write(&b, term.Style{}, "no pools"); err != nil || b.String() != "no pools\n" {
 		t.Errorf("got %q, %v for an empty table", b.String(), err)
+	}
+}
+
+func TestTable_FitsTheTerminal(t *testing.T) {
+	for width, want := range map[int][]string{
+		0:  {"POOL               BY     DESCRIPTION", "a-long-name-of-it  ann b  the runners of the network in Frankfurt"},
+		53: {"POOL               BY     DESCRIPTION", "a-long-name-of-it  ann b  the runners of the network…"},
+		20: {"POOL               BY     DESCRIPTION", "a-long-name-of-it  ann b  the runners of the netwo…"},
+	} {
+		table := term.NewTable("POOL", "BY", "DESCRIPTION")
+		table.Row("a-long-name-of-it", "ann b", "the runners of the network in Frankfurt")
+		var b bytes.Buffer
+		if err := table.Write(&b, term.Style{Width: width}, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"); !slices.Equal(got, want) {
+			t.Errorf("at %d columns: got\n%s", width, b.String())
+		}
 	}
 }
 
