@@ -6,6 +6,9 @@
 //
 // It keeps nothing. A delivery that was claimed and not reported is claimed again when its lease has lapsed, so each is
 // tried at least once, under the same id each time: whoever receives it knows a repeat by that.
+//
+// An agent runs it when a claim's answer says that deliveries wait. On AWS the poller then invokes the function, without
+// waiting for it.
 package deliverer
 
 import (

@@ -12,6 +12,10 @@
 //
 // A direct launch is a shortcut, and never the only way: its message lies in the queue, delayed for longer than the
 // launch may take. If the poller dies in between, or its launch gets any answer but a task, that message is the launch.
+//
+// The message of a direct launch names its placement, so nobody else tries another one meanwhile. After any answer but a
+// task, nothing is launched directly for five minutes. The poller has a quarter of the pool's launch rate, and leaves all
+// launches to the dispatcher as soon as ten messages wait.
 package poller
 
 import (

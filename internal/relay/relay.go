@@ -10,6 +10,10 @@
 // repeats the call, and the control plane recognises repetitions. A heartbeat is forwarded first and held afterwards, so
 // that holding it never makes a run look silent. News of a cancellation or an end that is missed while it is held comes
 // with the next heartbeat.
+//
+// Where its keys do not change, the relay opens the ticket of a run once and keeps what is in it in memory, until it has
+// expired or the result is taken. On AWS a runner is known by the session of its task's role, as API Gateway states it. A
+// call for another task is answered 403 (wrong_caller), which a runner repeats.
 package relay
 
 import (

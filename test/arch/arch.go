@@ -270,7 +270,7 @@ func Check(pkgs []Package) []Violation {
 		}
 		k, _ := classify(rel)
 		if k == unknown {
-			say("not in the package map; give it a place in test/arch/arch.go and in ARCHITECTURE.md")
+			say("not in the package map; give it a place in test/arch/arch.go and in docs/packages.md")
 			continue
 		}
 		if len(p.GoFiles) > 0 {

@@ -61,7 +61,7 @@ func TestDocuments_EveryTestThatTheyNameExists(t *testing.T) {
 			}
 		}
 	}
-	rows := arch.Table(document(t, "ARCHITECTURE.md"), "Who repairs what")
+	rows := arch.Table(document(t, "docs/failures.md"), "Failures")
 	if len(rows) < 10 {
 		t.Fatalf("the failure table has %d rows", len(rows))
 	}
@@ -103,11 +103,11 @@ func noticing(t *testing.T, declared map[string]bool) map[string]bool {
 	return out
 }
 
-// The package table of ARCHITECTURE.md says what the map says, no less and no more: each package in a row of its level,
+// The package table of docs/packages.md says what the map says, no less and no more: each package in a row of its level,
 // its children behind it.
 func TestArchitecture_NamesEveryPackage(t *testing.T) {
 	var got, rooms []string
-	for _, row := range arch.Table(document(t, "ARCHITECTURE.md"), "Packages") {
+	for _, row := range arch.Table(document(t, "docs/packages.md"), "All packages") {
 		parents := []string{"internal"}
 		for _, name := range arch.Code(row[1]) {
 			for i, parent := range slices.Backward(parents) {

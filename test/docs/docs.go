@@ -116,3 +116,35 @@ func LongLines(doc string) []int {
 	}
 	return out
 }
+
+// item begins an item of a list.
+var item = regexp.MustCompile(`^\s*([*-]|\d+\.) `)
+
+// ends is the end of a sentence.
+var ends = regexp.MustCompile(`[.?!]\)?\s+`)
+
+// Sentences returns the sentences of a document's prose. An item of a list, and a table's cell, begins a new one.
+func Sentences(doc string) (out []string) {
+	text := ""
+	flush := func() {
+		for text != "" {
+			end := len(text)
+			if at := ends.FindStringIndex(text); at != nil {
+				end = at[1]
+			}
+			out, text = append(out, strings.TrimSpace(text[:end])), text[end:]
+		}
+	}
+	all, _ := lines(doc)
+	for _, l := range all {
+		trimmed := strings.TrimSpace(l.text)
+		if l.code || trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "|") || item.MatchString(l.text) {
+			flush()
+		}
+		if !l.code && !strings.HasPrefix(trimmed, "#") && !strings.HasPrefix(trimmed, "|") {
+			text = strings.TrimSpace(text + " " + trimmed)
+		}
+	}
+	flush()
+	return out
+}

@@ -80,16 +80,32 @@ func TestPages_ProseEndsBeforeTheLimit(t *testing.T) {
 	}
 }
 
-// README is for the first ten minutes, and leads to every other page.
+// README is for the first ten minutes, and leads to every other page; to those for who changes Dayfly by way of
+// ARCHITECTURE.md.
 func TestReadme_IsShortAndLeadsToEveryPage(t *testing.T) {
 	text := read(t, "README.md")
 	if most := 8 << 10; len(text) > most {
 		t.Errorf("README.md has %d bytes; the limit is %d", len(text), most)
 	}
-	links := docs.Links(text)
+	links := append(docs.Links(text), docs.Links(read(t, "ARCHITECTURE.md"))...)
 	for _, page := range pages(t) {
 		if filepath.Dir(page) == "docs" && !slices.Contains(links, page) {
-			t.Errorf("README.md does not link to %s", page)
+			t.Errorf("neither README.md nor ARCHITECTURE.md links to %s", page)
+		}
+	}
+}
+
+// ARCHITECTURE.md is read as a whole by who changes Dayfly for the first time. A sentence of it, or of SECURITY.md, that
+// is too long is read twice.
+func TestPages_ArchitectureIsShortAndItsSentencesToo(t *testing.T) {
+	if size := len(read(t, "ARCHITECTURE.md")); size > 24<<10 {
+		t.Errorf("ARCHITECTURE.md has %d bytes; the limit is %d", size, 24<<10)
+	}
+	for _, page := range []string{"ARCHITECTURE.md", "SECURITY.md"} {
+		for _, sentence := range docs.Sentences(read(t, page)) {
+			if n := len(strings.Fields(sentence)); n > 40 {
+				t.Errorf("%s: a sentence has %d words: %s", page, n, sentence)
+			}
 		}
 	}
 }

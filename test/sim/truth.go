@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// record is a workflow as the store has it: what ARCHITECTURE.md says about its fields.
+// record is a workflow as the store has it: what docs/store.md says about its fields.
 type record struct {
 	ID          string                       `json:"id"`
 	Workspace   string                       `json:"ws"`

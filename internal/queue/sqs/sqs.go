@@ -8,6 +8,9 @@
 // SDK and may then be there twice. A receive that its caller gave up may have been answered all the same:
 // such a message comes back when its visibility time-out ends. An answer that arrived is always handed out, also when
 // the context ended at that moment.
+//
+// Each workspace of each organization is a message group, so that many messages of one do not delay those of the others.
+// SQS calls a group noisy that has more than 10 % of the messages in flight, and more than 30.
 package sqs
 
 import (
