@@ -1,17 +1,14 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"time"
+	"path/filepath"
 
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 	"github.com/dayfly-dev/dayfly/test/gitserver"
@@ -21,99 +18,66 @@ import (
 // repository is the one of the demo's git host.
 const repository = "acme/infra"
 
-// host serves what stands in for a git host with pipelines: repositories below a directory, the API that comments and
-// statuses are written to, and the tokens of jobs. It prints its address, that of its issuer, the token for its API and
-// the key for tokens of jobs, a line each.
-func host(ctx context.Context, dir string) error {
-	git, err := gitserver.Handler(ctx, dir)
-	if err != nil {
-		return err
-	}
-	api := githosttest.New(githosttest.GitHub)
-	defer api.Stop()
-	behind, err := url.Parse(api.URL)
-	if err != nil {
-		return err
-	}
-	issuer := provider.New("RS256")
-	first, err := listen(ctx)
-	if err != nil {
-		return err
-	}
-	second, err := listen(ctx)
-	if err != nil {
-		return err
-	}
-	issuer.URL = "http://" + second.Addr().String()
-	key := rand.Text()
+// forge stands in for a git host with pipelines: a repository, the API that comments and statuses are written to, and
+// the tokens of jobs.
+type forge struct {
+	url, dir, clone string
+	api             *githosttest.Server
+	issuer          *provider.Provider // of the tokens of jobs
+	key             string             // by which a job asks for its own
+}
 
+// openForge serves the git host where jobs reach it: over TLS, unless that is the loopback.
+func (d *demo) openForge(authority *gitserver.Authority) *forge {
+	f := &forge{dir: d.dir("git", 0o755), api: githosttest.New(githosttest.GitHub), issuer: provider.New("RS256"), key: rand.Text()}
+	f.clone = d.dir("git/clone", 0o755)
+	d.later = append(d.later, func() error { f.api.Stop(); return nil })
+	f.issuer.URL = "http://" + d.serve("127.0.0.1", f.issuer, plain)
+	git, err := gitserver.Handler(d.ctx, f.dir)
+	must(err)
+	behind, err := url.Parse(f.api.URL)
+	must(err)
 	mux := http.NewServeMux()
 	mux.Handle("/", git)
 	mux.Handle("/api/", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }})
-	mux.HandleFunc("/demo/token", jobToken(issuer, key))
-	mux.HandleFunc("/demo/open", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprintln(w, api.Open(githosttest.Pull{Repository: repository, Author: "carol", Head: r.FormValue("head")}))
-	})
-	mux.HandleFunc("/demo/merge", func(_ http.ResponseWriter, r *http.Request) { api.Merge(repository, 1, r.FormValue("commit")) })
-	mux.HandleFunc("/demo/pull", func(w http.ResponseWriter, r *http.Request) {
-		for _, c := range api.Comments(repository, 1) {
-			_, _ = fmt.Fprintf(w, "comment of %s:\n%s\n", c.Author, c.Text)
-		}
-		for _, s := range api.Statuses(repository, r.FormValue("commit")) {
-			_, _ = fmt.Fprintf(w, "status %s: %s: %s\n", s.Context, s.State, s.Description)
-		}
-	})
-	fmt.Fprintf(os.Stdout, "http://%s\n%s\n%s\n%s\n", first.Addr(), issuer.URL, api.Token().Reveal(), key)
-	ended := make(chan error, 2)
-	for l, handler := range map[net.Listener]http.Handler{first: mux, second: issuer} {
-		s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-		defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-		go func() { ended <- s.Serve(l) }()
+	mux.HandleFunc("/token", f.jobToken)
+	if d.address == "127.0.0.1" {
+		f.url = "http://" + d.serve(d.address, mux, plain)
+	} else {
+		certificate, err := authority.Issue(d.address)
+		must(err)
+		f.url = "https://" + d.serve(d.address, mux, func(l net.Listener) net.Listener {
+			return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
+		})
 	}
-	if err := <-ended; ctx.Err() == nil {
-		return err
-	}
-	return nil
+	d.forge = f
+	bare := filepath.Join(f.dir, repository+".git")
+	d.repo("init", "--quiet", "--bare", "--initial-branch=main", bare)
+	d.repo("-C", bare, "config", "uploadpack.allowReachableSHA1InWant", "true")
+	d.repo("init", "--quiet", "--initial-branch=main")
+	d.repo("remote", "add", "origin", f.url+"/"+repository+".git")
+	return f
 }
 
-func listen(ctx context.Context) (net.Listener, error) {
-	return (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+// source is the code of the repository at a path, as a workspace names it.
+func (f *forge) source(path string) string {
+	return `{git: {url: "` + f.url + "/" + repository + `.git", ref: main, path: ` + path + `}}`
 }
 
 // jobToken gives the OIDC token of a job, as GitHub does to who has the job's key. Which job it is stands in the address.
-func jobToken(issuer *provider.Provider, key string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer "+key {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		claims := map[string]any{
-			"sub": "repo:" + repository, "email": nil, "aud": r.FormValue("audience"), "repository": repository, "repository_id": "74",
-			"actor": "carol", "actor_id": "1001", "sha": r.FormValue("sha"), "event_name": r.FormValue("event"),
-			"ref": "refs/heads/main", "ref_protected": "true",
-		}
-		if r.FormValue("event") == "pull_request" {
-			claims["ref"], claims["ref_protected"] = "refs/pull/1/merge", "false"
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]string{"value": issuer.Token("RS256", claims)})
+func (f *forge) jobToken(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer "+f.key {
+		w.WriteHeader(http.StatusForbidden)
+		return
 	}
-}
-
-// ask prints what is at an address.
-func ask(ctx context.Context, address string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		return err
+	claims := map[string]any{
+		"sub": "repo:" + repository, "email": nil, "aud": r.FormValue("audience"), "repository": repository, "repository_id": "74",
+		"actor": "carol", "actor_id": "1001", "sha": r.FormValue("sha"), "event_name": r.FormValue("event"),
+		"ref": "refs/heads/main", "ref_protected": "true",
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
+	if r.FormValue("event") == "pull_request" {
+		claims["ref"], claims["ref_protected"] = "refs/pull/1/merge", "false"
 	}
-	defer response.Body.Close() //nolint:errcheck // it was only read
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answered %s", address, response.Status)
-	}
-	_, err = io.Copy(os.Stdout, response.Body)
-	return err
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]string{"value": f.issuer.Token("RS256", claims)})
 }

@@ -1,19 +1,17 @@
-// Command demo plays the parts of scripts/demo that a shell cannot play. Without arguments it is a server that keeps the
-// states of the engines' backend "http", each under its path: it prints its address, and serves until it is interrupted.
-// With the id of a run it is a person who looks at that run in the console, signed in with the link of standard input.
-// With host and a directory it is a git host with pipelines; with ask and an address it prints what is there.
+// Command demo runs real workflows end to end on this machine, as people who type dayfly would: `dayfly up` with agents
+// of two more pools, the workflows of examples/, code that an engine ran before, a person who logs in and may run what
+// belongs to one project, two workspaces of which one depends on the other, a policy that stops an apply and a waiver, a
+// pull request from its preview to the approved apply, and a schedule that finds drift. It prints how each run ended,
+// fails if one did not end as expected, and removes what it made.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/signal"
-	"strings"
-	"sync"
+	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -23,57 +21,69 @@ func main() {
 	err := run(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
+		fmt.Fprintln(os.Stderr, "\ndemo:", err)
 		os.Exit(1) //nolint:forbidigo // main decides the exit code
 	}
 }
 
-func run(ctx context.Context) error {
-	switch {
-	case len(os.Args) > 2 && os.Args[1] == "host":
-		return host(ctx, os.Args[2])
-	case len(os.Args) > 2 && os.Args[1] == "ask":
-		return ask(ctx, os.Args[2])
-	case len(os.Args) > 1:
-		link, err := io.ReadAll(os.Stdin)
-		if err != nil {
-			return err
-		}
-		address, err := browse(ctx, strings.TrimSpace(string(link)), os.Args[1])
-		if err == nil {
-			fmt.Fprintln(os.Stdout, address)
-		}
-		return err
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+const plan = `This runs Dayfly on this machine for some minutes and removes what it made. It starts a control plane with three
+agents, on free ports of this machine only, and then, in this order:
+
+  1. projects, pools with labels, and the workspaces of examples/
+  2. previews, updates, a destroy, a plan that fails, an artifact, a cancel, the console
+  3. drift, and a schedule that scans for it each minute
+  4. a state that exists already: refused, then taken over
+  5. plans that must be approved, one of them stale by then
+  6. two workspaces that depend on one another, a policy, a waiver
+  7. a person who logs in and may run what belongs to one project
+  8. a pull request: preview, approval, apply, merge
+
+ENGINE=terraform, tofu or none chooses the engine; DEPLOY_TARGET=process or docker where jobs run.
+`
+
+// run is all of it. The repository is the current directory.
+func run(ctx context.Context) (err error) {
+	fmt.Fprint(os.Stdout, plan)
+	began := time.Now()
+	temp, err := os.MkdirTemp("", "dayfly-demo-")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "http://%s\n", l.Addr())
-	s := &http.Server{Handler: &states{docs: map[string][]byte{}}, ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	if err := s.Serve(l); ctx.Err() == nil {
+	if temp, err = filepath.EvalSymlinks(temp); err != nil {
 		return err
+	}
+	d := &demo{ctx: ctx, temp: temp}
+	defer func() { err = errors.Join(err, d.clean()) }()
+	if err := d.told(d.prepare, d.projects, d.lives, d.drift, d.takeOver, d.approvals, d.dependencies, d.policies, d.person, d.pullRequest, d.found); err != nil {
+		return err
+	}
+	return d.outcomes(time.Since(began))
+}
+
+// told tells the parts of the story, one after the other. The first part that cannot go on is the last.
+func (d *demo) told(parts ...func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			stop, ok := r.(giveUp)
+			if !ok {
+				panic(r)
+			}
+			err = errors.New(string(stop))
+		}
+	}()
+	for _, part := range parts {
+		part()
 	}
 	return nil
 }
 
-type states struct {
-	mu   sync.Mutex
-	docs map[string][]byte
-}
+// giveUp ends the demo.
+type giveUp string
 
-// ServeHTTP implements http.Handler.
-func (s *states) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch doc := s.docs[r.URL.Path]; {
-	case r.Method == http.MethodPost:
-		s.docs[r.URL.Path] = body
-	case doc == nil:
-		http.NotFound(w, r)
-	default:
-		_, _ = w.Write(doc)
+func die(format string, args ...any) { panic(giveUp(fmt.Sprintf(format, args...))) }
+
+func must(err error) {
+	if err != nil {
+		die("%v", err)
 	}
 }

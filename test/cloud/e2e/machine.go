@@ -15,13 +15,14 @@ import (
 	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/dockerrun"
+	"github.com/dayfly-dev/dayfly/test/gitserver"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
 // machine is what this machine has for the tasks.
 type machine struct {
 	root, temp string
-	authority  *scenario.Authority
+	authority  *gitserver.Authority
 	tap        *scenario.Tap
 	getenv     func(string) string
 	clean      *[]func() error

@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
+	"github.com/dayfly-dev/dayfly/test/gitserver"
 )
 
 func main() {
@@ -64,7 +65,7 @@ func run(ctx context.Context, getenv func(string) string) (err error) {
 	}
 	note("%d functions built in %s", len(packages), time.Since(began).Round(100*time.Millisecond))
 
-	authority, err := scenario.OpenAuthority(filepath.Join(root, ".cache", "e2e", "authority"))
+	authority, err := gitserver.OpenAuthority(filepath.Join(root, ".cache", "e2e", "authority"))
 	if err != nil {
 		return err
 	}

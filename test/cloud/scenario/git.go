@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
+	"github.com/dayfly-dev/dayfly/test/gitserver"
 )
 
 // code is what the private repository holds: a root module, a package of policies, or nothing but a name, per directory.
@@ -172,7 +173,7 @@ type Git struct {
 var errNoGit = errors.New("git is not on this machine, whose own program serves the repository")
 
 // ServeGit serves the repository of the scenario at an address of this machine, until Close.
-func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err error) {
+func ServeGit(ctx context.Context, a *gitserver.Authority, address string) (g *Git, err error) {
 	programs, err := exec.CommandContext(ctx, "git", "--exec-path").Output()
 	if err != nil {
 		return nil, errNoGit
@@ -198,7 +199,7 @@ func ServeGit(ctx context.Context, a *Authority, address string) (g *Git, err er
 		return g, err
 	}
 	api := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(behind) }}
-	certificate, err := a.issue(address)
+	certificate, err := a.Issue(address)
 	if err != nil {
 		return g, err
 	}

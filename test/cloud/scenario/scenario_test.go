@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
+	"github.com/dayfly-dev/dayfly/test/gitserver"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
@@ -24,7 +25,7 @@ func TestQuickStories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := scenario.OpenAuthority(filepath.Join(dir, "authority"))
+	authority, err := gitserver.OpenAuthority(filepath.Join(dir, "authority"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package scenario
+package gitserver
 
 import (
 	"crypto/ecdsa"
@@ -86,8 +86,8 @@ func readAuthority(dir string) (*Authority, error) {
 	return &Authority{PEM: text, cert: cert, key: key}, nil
 }
 
-// issue makes the certificate of a server at an address.
-func (a *Authority) issue(address string) (tls.Certificate, error) {
+// Issue makes the certificate of a server at an address.
+func (a *Authority) Issue(address string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
