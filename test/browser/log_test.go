@@ -47,7 +47,7 @@ func TestLog_GrowsAndGoesOnOverARestart(t *testing.T) {
 	grow(60)
 	b.sees("row 60.")
 	b.expects("ERR_|503|502")
-	s.killed()
+	s.Kill()
 	b.waits(`document.body.innerText.match(/connection|reach|again/i)`) // it is said
 	s.start()
 	grow(100)

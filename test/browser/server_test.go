@@ -3,7 +3,6 @@
 package browser_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,15 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
-	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/built"
 )
@@ -37,31 +33,11 @@ type server struct {
 	t    *testing.T
 	dir  string // its home, its data and the sources of its workspaces
 	addr string // host and port, the same after a restart
-	out  output
-	cmd  *exec.Cmd
+	*built.Up
 
 	people *client.Client
-	admin  string // token
 	played *client.Client
 	pace   float64 // how fast played steps pass, of 1; 0: at once
-}
-
-// output is what a process has written so far.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // up starts a server for one story.
@@ -73,16 +49,7 @@ func up(t *testing.T) *server {
 	// Root's engines are users of their own, who must get to their sources.
 	s.must(errors.Join(os.Chmod(dir, 0o711), os.Mkdir(filepath.Join(dir, "source"), 0o755), os.Mkdir(filepath.Join(dir, "home"), 0o700)))
 	s.start()
-	t.Cleanup(func() {
-		s.stop()
-		if t.Failed() {
-			t.Logf("dayfly up said:\n%s", s.out.String())
-		}
-	})
-	token, err := os.ReadFile(filepath.Join(dir, "data", "private", "admin-token"))
-	s.must(err)
-	s.admin = strings.TrimSpace(string(token))
-	s.people = s.as(s.admin)
+	s.people = s.as(s.Token)
 	return s
 }
 
@@ -109,64 +76,23 @@ func (s *server) start() {
 	s.t.Helper()
 	path, err := binary()
 	s.must(err)
-	s.cmd = exec.Command(path, "up", "--listen", s.addr, "--data", filepath.Join(s.dir, "data"), "--deploy-target", "process",
+	data := filepath.Join(s.dir, "data")
+	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), path, "up", "--listen", s.addr, "--data", data, "--deploy-target", "process",
 		"--source-root", filepath.Join(s.dir, "source"), "--concurrency", "4", "--token-rate", "0", "--organization-rate", "0")
-	s.cmd.Dir = s.dir
-	s.cmd.Env = []string{"HOME=" + filepath.Join(s.dir, "home"), "PATH=" + os.Getenv("PATH"), "TMPDIR=" + scratch}
-	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
-	said := len(s.out.String())
-	s.must(s.cmd.Start())
-	eventually(s.t, "dayfly up serves", func() bool { return strings.Contains(s.out.String()[said:], `"msg":"agent started"`) })
-}
-
-// killed ends the process as a crash does. Its tasks go on.
-func (s *server) killed() {
-	s.t.Helper()
-	s.must(s.cmd.Process.Kill())
-	_ = s.cmd.Wait()
-}
-
-// stop ends the process, and with it what still runs.
-func (s *server) stop() {
-	if s.cmd.ProcessState != nil {
-		return
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = s.cmd.Wait()
-		close(ended)
-	}()
-	for _, how := range []os.Signal{os.Interrupt, os.Interrupt, os.Kill} {
-		_ = s.cmd.Process.Signal(how)
-		select {
-		case <-ended:
-			return
-		case <-time.After(3 * time.Second):
-		}
-	}
-	<-ended
+	cmd.Dir = s.dir
+	cmd.Env = []string{"HOME=" + filepath.Join(s.dir, "home"), "PATH=" + os.Getenv("PATH"), "TMPDIR=" + scratch}
+	s.Up, err = built.StartUp(s.t.Context(), cmd, data)
+	s.must(err)
+	s.EndWith(s.t)
 }
 
 // url is the address of a page.
 func (s *server) url(path string) string { return "http://" + s.addr + path }
 
-var printedLink = regexp.MustCompile(`https?://\S+/signin[?#/]\S+`)
-
-// link is the latest one-time link that the server has printed.
-func (s *server) link() string {
-	s.t.Helper()
-	all := printedLink.FindAllString(s.out.String(), -1)
-	if len(all) == 0 {
-		s.t.Fatalf("no link was printed:\n%s", s.out.String())
-	}
-	return all[len(all)-1]
-}
-
 // as is a client of the API with a token.
 func (s *server) as(token string) *client.Client {
 	s.t.Helper()
-	secret := redact.New(token)
-	cl, err := client.New(client.Config{URL: "http://" + s.addr, Token: func() redact.String { return secret }})
+	cl, err := s.Client(token)
 	s.must(err)
 	return cl
 }

@@ -10,12 +10,12 @@ import (
 
 func TestFirstVisit_ThePrintedLinkSignsInOnce(t *testing.T) {
 	s := up(t)
-	link := s.link()
+	link := s.Link()
 	b := s.tab()
 	b.goes(link)
 	b.at("/")
 	b.sees("dayfly run")
-	if at := eval[string](b, `location.href + document.referrer + document.cookie + document.documentElement.outerHTML`); strings.Contains(at, link[strings.LastIndexAny(link, "=/#")+1:]) || strings.Contains(at, s.admin) {
+	if at := eval[string](b, `location.href + document.referrer + document.cookie + document.documentElement.outerHTML`); strings.Contains(at, link[strings.LastIndexAny(link, "=/#")+1:]) || strings.Contains(at, s.Token) {
 		t.Errorf("the page still has what signed in: %s", at)
 	}
 	for _, path := range []string{"/runs", "/workspaces", "/pools"} {
@@ -42,7 +42,7 @@ func TestSignIn_ReturnsToThePageThatWasAskedFor(t *testing.T) {
 	b.fills("input[name=token]", "dfu_wrong")
 	b.clicks("main button")
 	b.waits(`document.querySelector("[role=alert]")`)
-	b.fills("input[name=token]", s.admin)
+	b.fills("input[name=token]", s.Token)
 	b.clicks("main button")
 	b.at("/runs/" + id + "?line=1")
 }
@@ -96,7 +96,7 @@ func TestScriptsOff_PeopleSignInLookSearchAndCancel(t *testing.T) {
 	a.did("plan", 0, workflow.StepSucceeded, "", "one line", "the needle in it", "another line")
 	b := s.tab()
 	b.scripts(false)
-	b.goes(s.link())
+	b.goes(s.Link())
 	b.clicks("main button")
 	b.at("/")
 	b.clicks("main a", "network")

@@ -376,4 +376,4 @@ func (b *tab) signs(token string) *tab {
 }
 
 // enters opens a tab of the administrator.
-func (s *server) enters() *tab { s.t.Helper(); return s.tab().signs(s.admin) }
+func (s *server) enters() *tab { s.t.Helper(); return s.tab().signs(s.Token) }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/client"
@@ -108,6 +109,16 @@ func (p *Process) Stop() error {
 	}
 }
 
+// EndWith kills it at the end of a test, if it lives then, and shows what it said if the test has failed.
+func (p *Process) EndWith(t testing.TB) {
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(p.cmd.Path), &p.said)
+		}
+	})
+}
+
 // Ended is closed when it has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
@@ -118,6 +129,9 @@ type Up struct {
 	URL   string
 	Token string // of its first admin
 }
+
+// Serving is what a program that plays a `dayfly up` prints when it serves at an address.
+const Serving = "serves at %s\n  try: dayfly run\n"
 
 var (
 	servesAt = regexp.MustCompile(`serves at (https?://\S+)`)

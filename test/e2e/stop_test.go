@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,14 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -28,6 +23,7 @@ import (
 	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // held is a workspace that upArg's launcher never launches.
@@ -64,106 +60,32 @@ func playUp(ctx context.Context, data, sources, runner string, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "serves at %s\n", up.URL())
+	_, _ = fmt.Fprintf(out, built.Serving, up.URL())
 	return errors.Join(up.Run(ctx), up.Close())
 }
 
-// upProcess is an `up` that is a process of its own.
-type upProcess struct {
-	cmd  *exec.Cmd
-	url  string
-	done chan error
-
-	mu   sync.Mutex
-	said bytes.Buffer
-}
-
-var servesAt = regexp.MustCompile(`serves at (\S+)`)
-
-// spawn starts an `up` and waits for its address. It is killed at the end of the test, if it lives.
-func spawn(t *testing.T, environ []string, path string, args ...string) *upProcess {
-	t.Helper()
-	p := &upProcess{cmd: exec.CommandContext(context.WithoutCancel(t.Context()), path, args...), done: make(chan error, 1)}
-	p.cmd.Env = environ
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.cmd.Stdout, p.cmd.Stderr = w, w
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.Close()
-	address := make(chan string, 1)
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for lines := bufio.NewScanner(r); lines.Scan(); {
-			p.mu.Lock()
-			p.said.WriteString(lines.Text() + "\n")
-			p.mu.Unlock()
-			if m := servesAt.FindStringSubmatch(lines.Text()); m != nil {
-				select {
-				case address <- m[1]:
-				default:
-				}
-			}
-		}
-		_ = r.Close()
-	}()
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		p.done <- p.cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-exited
-		<-read
-		if t.Failed() {
-			t.Logf("it said:\n%s", p.said.String())
-		}
-	})
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case p.url = <-address:
-	case err := <-p.done:
-		t.Fatalf("it ended at once: %v\n%s", err, p.text())
-	case <-limit.C:
-		t.Fatalf("it serves nowhere:\n%s", p.text())
-	}
-	return p
-}
-
-func (p *upProcess) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.said.String()
-}
-
-// wait waits for the end of the process.
-func (p *upProcess) wait(t *testing.T) error {
-	t.Helper()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	select {
-	case err := <-p.done:
-		return err
-	case <-limit.C:
-		t.Fatalf("it does not end:\n%s", p.text())
-		return nil
-	}
-}
-
-// uses makes a process the world's `up`.
-func (w *world) uses(p *upProcess) {
+// spawn starts an `up` on the world's data that is a process of its own. It is killed at the end of the test, if it lives.
+func (w *world) spawn(environ []string, path string, args ...string) *built.Up {
 	w.t.Helper()
-	token, err := os.ReadFile(filepath.Join(w.data, embedded.AdminTokenFile))
+	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), path, args...)
+	cmd.Env = environ
+	up, err := built.StartUp(w.t.Context(), cmd, w.data)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.cl = personWith(w.t, p.url, strings.TrimSpace(string(token)))
+	up.EndWith(w.t)
+	w.cl = personWith(w.t, up.URL, up.Token)
+	return up
+}
+
+// spawnSelf starts this binary as one.
+func (w *world) spawnSelf() *built.Up {
+	w.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.spawn(os.Environ(), self, upArg, w.data, w.source, runnerBinary(w.t))
 }
 
 // L9: the product, told to stop while workflows run, ends them, hears how they ended, and leaves no
@@ -176,8 +98,7 @@ func TestStop_TheProgramEndsItsWorkOnSIGTERM(t *testing.T) {
 	w := prepare(t)
 	home, temp := t.TempDir(), t.TempDir()
 	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temp}
-	p := spawn(t, environ, binary(t), "up", "--listen", "127.0.0.1:0", "--data", w.data, "--source-root", w.source)
-	w.uses(p)
+	p := w.spawn(environ, binary(t), "up", "--listen", "127.0.0.1:0", "--data", w.data, "--source-root", w.source)
 	w.put("one", map[string]string{"update": waiting, "insights_scan": waiting})
 	w.put("two", map[string]string{"update": `: >"$SHARED/late"`})
 	ids := []string{w.update("one"), w.scan("one")}
@@ -186,10 +107,7 @@ func TestStop_TheProgramEndsItsWorkOnSIGTERM(t *testing.T) {
 		t.Fatal("running engines are not found")
 	}
 
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.wait(t); err != nil {
+	if err := p.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
 	w.leftNothing()
@@ -238,12 +156,7 @@ func TestStop_LeavesNoGoroutine(t *testing.T) {
 func TestStop_KilledAndStartedAgain(t *testing.T) {
 	t.Parallel()
 	w := prepare(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := spawn(t, os.Environ(), self, upArg, w.data, w.source, runnerBinary(t))
-	w.uses(p)
+	p := w.spawnSelf()
 	const effect = `echo "$DAYFLY_WORKFLOW_ID $DAYFLY_ATTEMPT" >>"$EFFECTS"
 `
 	const untilLetGo = `until [ -e "$SHARED/go-$DAYFLY_WORKFLOW_ID" ]; do sleep 0.05; done
@@ -269,10 +182,7 @@ func TestStop_KilledAndStartedAgain(t *testing.T) {
 		}
 	}
 
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.wait(t)
+	p.Kill()
 	// Nobody has cleaned up yet: they die by themselves.
 	eventually(t, "the end of its processes", func() bool { return len(processesOf(t, w.data)) == 0 })
 
@@ -301,12 +211,7 @@ func TestStop_KilledAndStartedAgain(t *testing.T) {
 func TestStop_KilledInAnApplyLosesNoLineOfItsLog(t *testing.T) {
 	t.Parallel()
 	w := prepare(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := spawn(t, os.Environ(), self, upArg, w.data, w.source, runnerBinary(t))
-	w.uses(p)
+	p := w.spawnSelf()
 	const lines = 777
 	w.put("one", map[string]string{"update": fmt.Sprintf(`for n in $(seq %d); do echo "line $n"; done
 until [ -e "$SHARED/never" ]; do sleep 0.05; done
@@ -321,10 +226,7 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 	if before := strings.Count(w.log(id, 1), "line "); before == lines {
 		t.Log("all of it was sent before the kill") // which then shows nothing
 	}
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.wait(t)
+	p.Kill()
 
 	w.open()
 	t.Cleanup(w.stop)

@@ -25,6 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/arch"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 const secret = "the-victims-secret"
@@ -83,7 +84,7 @@ type world struct {
 	target   string
 	name     string // of the attempt
 	victim   string
-	up       *dayfly
+	up       *built.Up
 	operator *client.Client
 	precious precious
 
@@ -120,7 +121,9 @@ func attack(t *testing.T, target string) {
 		t.Fatal(err)
 	}
 	until(t, "the victim is cancelled", func() bool { wf := w.show(w.victim); return wf.State == workflow.Cancelled && !wf.SlotHeld })
-	w.up.end(t)
+	if err := w.up.Stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
 	w.leftNothing()
 }
 
@@ -143,12 +146,11 @@ func newWorld(t *testing.T, target string) *world {
 	}
 	defer open.Close()
 	w := &world{site: s, target: target, precious: newPrecious(t, filepath.Dir(s.data)), up: s.spawn(target, open, open, open)} // the first numbers are taken
-	t.Cleanup(w.up.kill)
 	token, err := s.cl.CreateToken(t.Context(), api.NewToken{Name: "operator", Role: "operator"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.operator, w.operatorToken = s.client(w.up.url, token.Value), token.Value
+	w.operator, w.operatorToken = s.client(w.up.URL, token.Value), token.Value
 	s.put("victim", "wait", func(in *api.Workspace) {
 		in.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:victim"}, {File: "token", Ref: "file:victim"}}
 	})
@@ -306,10 +308,10 @@ func free(t *testing.T, user string) bool {
 	return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
-// descriptors is how many the dayfly has open.
-func (d *dayfly) descriptors(t *testing.T) int {
+// descriptors is how many a dayfly has open.
+func descriptors(t *testing.T, up *built.Up) int {
 	t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", d.cmd.Process.Pid))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", up.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +319,7 @@ func (d *dayfly) descriptors(t *testing.T) int {
 }
 
 // api is the port of the API.
-func (w *world) api() string { return w.up.url[strings.LastIndex(w.up.url, ":")+1:] }
+func (w *world) api() string { return w.up.URL[strings.LastIndex(w.up.URL, ":")+1:] }
 
 // ports are the TCP ports at which the dayfly listens, but for one: each as " port:NUMBER". A container sees none.
 func (w *world) ports(without string) string {
@@ -326,7 +328,7 @@ func (w *world) ports(without string) string {
 	if w.target == config.TargetDocker {
 		return ""
 	}
-	own := fmt.Sprintf("/proc/%d/fd", w.up.cmd.Process.Pid)
+	own := fmt.Sprintf("/proc/%d/fd", w.up.PID())
 	ours := map[string]bool{}
 	fds, err := os.ReadDir(own)
 	if err != nil {

@@ -102,10 +102,10 @@ func (w *world) connections() {
 	const most = 200 // 16 for each of ten jobs, and some
 	name := "connections"
 	w.put(name, name+w.ports(w.api()))
-	before, peak := w.up.descriptors(w.t), 0
+	before, peak := descriptors(w.t, w.up), 0
 	id := w.submit(name, workflow.Update)
 	until(w.t, "the attack is over", func() bool {
-		peak = max(peak, w.up.descriptors(w.t)-before)
+		peak = max(peak, descriptors(w.t, w.up)-before)
 		wf := w.show(id) // it answers meanwhile
 		return wf.State.Terminal() && !wf.SlotHeld
 	})
@@ -368,7 +368,7 @@ func (w *world) member(project string) *client.Client {
 	w.must(err)
 	token, err := w.cl.CreateToken(w.t.Context(), api.NewToken{Name: project, Grants: map[string]string{project: api.RoleOperator}})
 	w.must(err)
-	return w.client(w.up.url, token.Value)
+	return w.client(w.up.URL, token.Value)
 }
 
 // withState is a workspace that has a state, and its id.

@@ -252,7 +252,7 @@ func (f *forge) previewed(number int, commit string) (preview api.Workflow) {
 // ask makes a call that no client makes, and returns the status of the answer.
 func (w *world) ask(method, path string, header http.Header, body []byte, out any) (status int) {
 	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, w.up.url+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.up.URL+path, bytes.NewReader(body))
 	w.must(err)
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")

@@ -1,18 +1,17 @@
 package isolation_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // L9: with deploy_target auto, a dayfly that finds an engine without the image of its version makes the
@@ -51,39 +50,25 @@ func TestAuto_MakesTheImageThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	env := append(os.Environ(), "HOME="+dir, "PATH="+path, "XDG_CONFIG_HOME=", "DAYFLY_URL=", "DAYFLY_API_TOKEN=")
-	up := exec.CommandContext(t.Context(), program, "up", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0",
-		"--deploy-target", "auto", "--source-root", dir)
-	var said bytes.Buffer
-	up.Env, up.Stdout, up.Stderr = env, &said, &said
-	up.Cancel, up.WaitDelay = func() error { return up.Process.Signal(syscall.SIGTERM) }, patience
-	if err := up.Start(); err != nil {
+	data := filepath.Join(dir, "data")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "up", "--data", data, "--listen", "127.0.0.1:0", "--deploy-target", "auto", "--source-root", dir)
+	cmd.Env = env
+	up, err := built.StartUp(t.Context(), cmd, data)
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() { _ = up.Wait(); close(ended) }()
-	t.Cleanup(func() { <-ended }) // its directories are removed after it
-
-	// It writes the credentials when it serves, or ends.
-	until(t, "the beginning of dayfly up", func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-		}
-		_, err := os.Stat(filepath.Join(dir, ".config", "dayfly", "credentials.json"))
-		return err == nil
-	})
 	run := exec.CommandContext(t.Context(), program, "run", source+"/", "--follow")
 	run.Env = env
 	out, err := run.CombinedOutput()
-	_ = up.Process.Signal(syscall.SIGTERM)
-	<-ended
+	if err := up.Stop(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
 	if err != nil || !strings.Contains(string(out), "the shell of a made image ran") {
 		t.Errorf("the job of a made image: %v: %s", err, out)
 	}
 	for _, want := range []string{"containers of " + image, "the image was not there: it was made of this program"} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("up does not say %q: %s", want, said.String())
+		if !strings.Contains(up.Said(), want) {
+			t.Errorf("up does not say %q: %s", want, up.Said())
 		}
 	}
 }

@@ -161,7 +161,7 @@ func (w *world) principals() {
 	dave, err := token(w.cl, api.NewToken{Name: "dave"})
 	w.must(err)
 	w.must(w.cl.RevokeToken(ctx, dave.Token.ID))
-	carol, phone := w.client(w.up.url, first.Value), w.client(w.up.url, second.Value)
+	carol, phone := w.client(w.up.URL, first.Value), w.client(w.up.URL, second.Value)
 	_, err = w.cl.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{Required: true, NotBySubmitter: true}})
 	w.must(err)
 	defer func() {
@@ -174,7 +174,7 @@ func (w *world) principals() {
 	until(w.t, "the preview is over", func() bool { return w.show(wf.ID).State.Terminal() })
 	plan, _ := w.shown(w.show(wf.ID))
 	this := api.Decision{SHA256: plan.Made.SHA256}
-	for what, as := range map[string]*client.Client{"by the token": carol, "by another token": phone, "by the token of who has left": w.client(w.up.url, dave.Value)} {
+	for what, as := range map[string]*client.Client{"by the token": carol, "by another token": phone, "by the token of who has left": w.client(w.up.URL, dave.Value)} {
 		_, err = as.Approve(ctx, wf.ID, this)
 		w.tried("approve "+what, errors.Is(err, workflow.ErrForbidden) || errors.Is(err, workflow.ErrRevoked), "%v", err)
 	}
@@ -465,7 +465,7 @@ func (w *world) input() {
 func (w *world) post(path string, in any) (status int) {
 	raw, err := json.Marshal(in)
 	w.must(err)
-	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.up.url+path, bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.up.URL+path, bytes.NewReader(raw))
 	w.must(err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+w.operatorToken)

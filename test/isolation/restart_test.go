@@ -1,7 +1,6 @@
 package isolation_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -23,6 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // playUp is this binary as a dayfly that may be killed. It says where it serves, and ends when it is
@@ -44,12 +44,7 @@ func playUp(args []string) int {
 		log.Error("not opened", "err", err)
 		return 2
 	}
-	token, err := up.AdminToken()
-	if err != nil {
-		log.Error("no token", "err", err)
-		return 2
-	}
-	_, _ = fmt.Fprintln(os.Stdout, up.URL(), token)
+	_, _ = fmt.Fprintf(os.Stdout, built.Serving, up.URL())
 	if err := errors.Join(up.Run(ctx), up.Close()); err != nil {
 		log.Error("ended badly", "err", err)
 		return 1
@@ -57,59 +52,21 @@ func playUp(args []string) int {
 	return 0
 }
 
-// dayfly is a dayfly in a process of its own.
-type dayfly struct {
-	cmd   *exec.Cmd
-	url   string
-	stdin io.Closer
-	log   *os.File
-}
-
-// spawn starts a dayfly on the site's data. It inherits open files.
-func (s *site) spawn(target string, open ...*os.File) *dayfly {
+// spawn starts a dayfly on the site's data in a process of its own. It inherits open files.
+func (s *site) spawn(target string, open ...*os.File) *built.Up {
 	s.t.Helper()
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(s.data), "up.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	cmd := exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source, s.runner)
+	cmd.ExtraFiles = open
+	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process
+		s.t.Fatal(err)
+	}
+	up, err := built.StartUp(s.t.Context(), cmd, s.data)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	d := &dayfly{cmd: exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source, s.runner), log: log}
-	d.cmd.Stderr, d.cmd.ExtraFiles = log, open
-	if d.stdin, err = d.cmd.StdinPipe(); err != nil {
-		s.t.Fatal(err)
-	}
-	out, err := d.cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := d.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	url, token, ok := strings.Cut(strings.TrimSpace(line), " ")
-	if err != nil || !ok {
-		text, _ := os.ReadFile(log.Name())
-		s.t.Fatalf("it did not begin: %v: %s", err, text)
-	}
-	d.url = url
-	s.connect(url, token)
-	return d
-}
-
-// kill ends it as a crash does.
-func (d *dayfly) kill() {
-	_ = d.cmd.Process.Kill()
-	_ = d.cmd.Wait()
-	_ = d.log.Close()
-}
-
-// end ends it as an operator does.
-func (d *dayfly) end(t *testing.T) {
-	t.Helper()
-	_ = d.cmd.Process.Signal(syscall.SIGTERM)
-	if err := d.cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
-	}
-	_ = d.log.Close()
+	up.EndWith(s.t)
+	s.connect(up.URL, up.Token)
+	return up
 }
 
 // stateDir is the directory that the commands of a workspace keep.
@@ -156,7 +113,7 @@ func restarts(t *testing.T, target string) {
 		timer := time.NewTimer(moment)
 		<-timer.C
 		before := s.effects(name)
-		d.kill()
+		d.Kill()
 		d = s.spawn(target)
 		until(t, name+" is over", func() bool { wf := s.show(id); return wf.State.Terminal() && !wf.SlotHeld })
 		wf, n := s.show(id), s.effects(name)
@@ -172,12 +129,10 @@ func restarts(t *testing.T, target string) {
 			t.Errorf("%s is %s (%s: %s), want success or the stop of its task", name, wf.State, wf.Reason, wf.Detail)
 		}
 	}
-	d.end(t)
-	s.leftNothing()
-	if t.Failed() {
-		text, _ := os.ReadFile(filepath.Join(filepath.Dir(s.data), "up.log"))
-		t.Logf("%s", text)
+	if err := d.Stop(); err != nil {
+		t.Errorf("it ended with %v", err)
 	}
+	s.leftNothing()
 }
 
 // O15: the log of a container that was killed is whole up to then.
