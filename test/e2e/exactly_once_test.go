@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // watched is a launcher that hears of ends by itself.
@@ -115,7 +116,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	group.SetLimit(4)
 	for i := range ids {
 		group.Go(func() error {
-			out, err := w.cl.Submit(ctx, api.Submit{Workspace: fmt.Sprintf("ws-%d", i%workspaces), Operation: workflow.Update})
+			out, err := w.Client.Submit(ctx, api.Submit{Workspace: fmt.Sprintf("ws-%d", i%workspaces), Operation: workflow.Update})
 			ids[i] = out.ID
 			return err
 		})
@@ -123,16 +124,16 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	grows(t, "side effects", workflows, func() int { return len(w.lines()) })
-	eventually(t, "every workflow over and every slot free", func() bool {
-		page, err := w.cl.Workflows(t.Context(), client.Filter{State: "active", Limit: 1})
+	uptest.Grows(t, "side effects", workflows, func() int { return len(w.lines()) })
+	uptest.Eventually(t, "every workflow over and every slot free", func() bool {
+		page, err := w.Client.Workflows(t.Context(), client.Filter{State: "active", Limit: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(page.Items) > 0 {
 			return false
 		}
-		page, err = w.cl.Workflows(t.Context(), client.Filter{State: string(workflow.Pending), Limit: 1})
+		page, err = w.Client.Workflows(t.Context(), client.Filter{State: string(workflow.Pending), Limit: 1})
 		return err == nil && len(page.Items) == 0
 	})
 
@@ -142,7 +143,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	}
 	ended := map[string]api.Workflow{}
 	for filter := (client.Filter{Limit: 100}); ; {
-		page, err := w.cl.Workflows(t.Context(), filter)
+		page, err := w.Client.Workflows(t.Context(), filter)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +160,7 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 			w.wants(got, workflow.Succeeded, workflow.ReasonNone)
 		}
 		if n := times[id+" 1"]; n != 1 {
-			t.Errorf("workflow %s was run %d times; timeline:\n%s", id, n, w.timeline(id))
+			t.Errorf("workflow %s was run %d times; timeline:\n%s", id, n, w.Timeline(id))
 		}
 	}
 	if got := len(w.lines()); got != workflows {
@@ -167,13 +168,13 @@ func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
 	}
 	// That nothing was done twice counts only if everything could have been. The second of two may be started when what
 	// the first did is over.
-	eventually(t, "the second start of every task", func() bool { return double.started() >= workflows })
-	pool, err := w.cl.Pool(t.Context(), "default")
+	uptest.Eventually(t, "the second start of every task", func() bool { return double.started() >= workflows })
+	pool, err := w.Client.Pool(t.Context(), "default")
 	if err != nil || pool.Active != 0 {
 		t.Errorf("the pool has %d active workflows, %v", pool.Active, err)
 	}
 	// Who was refused the start has gone by itself, and in peace.
-	eventually(t, "the end of every task", func() bool { return !slices.ContainsFunc(double.tasks(t), live) })
+	uptest.Eventually(t, "the end of every task", func() bool { return !slices.ContainsFunc(double.tasks(t), live) })
 	for _, task := range double.tasks(t) {
 		if task.ExitCode == nil || *task.ExitCode != 0 {
 			t.Errorf("task %s of %s: %s", task.Ref, task.Workflow, task.Text)

@@ -16,9 +16,7 @@ import (
 	awssecrets "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
-	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
@@ -27,6 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	"github.com/dayfly-dev/dayfly/test/awsim/sts"
 	"github.com/dayfly-dev/dayfly/test/procrun"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 const appRole = "arn:aws:iam::123456789012:role/dayfly/default/app"
@@ -34,8 +33,7 @@ const appRole = "arn:aws:iam::123456789012:role/dayfly/default/app"
 // fargate is a control plane, an account of AWS whose tasks are processes, and the agent's command line
 // between the two.
 type fargate struct {
-	t       *testing.T
-	people  *client.Client
+	*uptest.World
 	ecs     *ecs.Service
 	sts     *sts.Service
 	secrets *awssecrets.Client
@@ -48,36 +46,20 @@ type fargate struct {
 func newFargate(t *testing.T, env map[string]string) *fargate {
 	t.Helper()
 	program := binary(t)
-	f := &fargate{t: t}
+	f := &fargate{World: uptest.New(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("agent and tasks said:\n%s", f.said.bytes())
 		}
 	})
 
-	server, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: passable(t), Listen: "127.0.0.1:0"})
+	server, err := embedded.OpenServer(t.Context(), embedded.ServerConfig{Data: f.Data, Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = server.Close()
-	})
-	admin, err := server.AdminToken()
-	if err != nil {
-		t.Fatal(err)
-	}
+	uptest.Running(t, "the control plane", server.Run, server.Close)
+	f.Serves(server)
 	token, err := server.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.people, err = client.New(client.Config{URL: server.URL(), Token: func() redact.String { return redact.New(admin) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,23 +100,11 @@ func newFargate(t *testing.T, env map[string]string) *fargate {
 		"AWS_ACCESS_KEY_ID=" + me.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + me.SecretAccessKey,
 	}
 	f.args = []string{
-		program, "agent", "--data", passable(t), "--service-url", server.URL(), "--deploy-target", "ecs", "--relay-url", "http://" + relay, "--relay-listen", relay,
+		program, "agent", "--data", uptest.Directory(t), "--service-url", server.URL(), "--deploy-target", "ecs", "--relay-url", "http://" + relay, "--relay-listen", relay,
 		"--cluster", "runners", "--task-definition", "runner", "--subnet", "subnet-0123456789abcdef0", "--subnet", "subnet-0123456789abcdef1",
 		"--spot", "reads", "--polling-interval", "1s", "--job-status-loop-interval", "1s",
 	}
 	return f
-}
-
-// passable is a directory that other users pass through, as a data directory must be.
-func passable(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o711); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // late are credentials that are known only after the service that needs them.
@@ -148,70 +118,21 @@ func (l late) End(path string) { l().End(path) }
 
 // agent starts the agent; stop ends it, as a service manager does.
 func (f *fargate) agent(more ...string) (stop func()) {
-	f.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(f.t.Context()), f.args[0], append(f.args[1:], more...)...)
+	f.T.Helper()
+	cmd := exec.CommandContext(context.WithoutCancel(f.T.Context()), f.args[0], append(f.args[1:], more...)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, &f.said, &f.said
 	if err := cmd.Start(); err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			f.t.Errorf("agent: %v", err)
+			f.T.Errorf("agent: %v", err)
 		}
 	})
-	f.t.Cleanup(stop)
+	f.T.Cleanup(stop)
 	return stop
 }
-
-func (f *fargate) put(w api.Workspace) {
-	f.t.Helper()
-	if _, _, err := f.people.PutWorkspace(f.t.Context(), w); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fargate) submit(workspace string, op workflow.Operation) string {
-	f.t.Helper()
-	w, err := f.people.Submit(f.t.Context(), api.Submit{Workspace: workspace, Operation: op})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return w.ID
-}
-
-// until waits until a workflow is as wanted.
-func (f *fargate) until(id, what string, ok func(api.Workflow) bool) api.Workflow {
-	f.t.Helper()
-	for end := time.Now().Add(patience); ; {
-		w, err := f.people.Workflow(f.t.Context(), id)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		if ok(w) {
-			return w
-		}
-		if w.State.Terminal() && !w.SlotHeld || time.Now().After(end) {
-			f.t.Fatalf("workflow %s is %s (%s: %s), not %s", id, w.State, w.Reason, w.Detail, what)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
-}
-
-func (f *fargate) log(id string) string {
-	f.t.Helper()
-	page, err := f.people.Logs(f.t.Context(), id, 0, 0, 1000, 0)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	var b strings.Builder
-	for _, l := range page.Lines {
-		b.WriteString(l.Text + "\n")
-	}
-	return b.String()
-}
-
-func ended(w api.Workflow) bool { return w.State.Terminal() && !w.SlotHeld }
 
 // D7, R2, R6, R8: an agent with deploy_target ecs runs a workspace of a private repository, whose token is a
 // secret of the account, in a task of its own and as the workspace's role.
@@ -230,7 +151,7 @@ func TestFargate_PrivateRepositoryAndARole(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.sts.Trusts(appRole, sts.Trust{Principals: []string{"arn:aws:iam::123456789012:role/dayfly-task"}, AllowTags: true, Tags: map[string]string{"organization": "default", "workspace": "app"}})
-	f.put(api.Workspace{
+	f.Register(api.Workspace{
 		Name: "app", RunSettings: api.RunSettings{
 			Engine:   api.EngineCommand,
 			Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", Ref: "v1.0.0", Path: "envs/prod", TokenRef: *made.ARN + "#token"}},
@@ -239,13 +160,13 @@ func TestFargate_PrivateRepositoryAndARole(t *testing.T) {
 		State: &api.State{Kind: api.StateSource}, Role: appRole,
 	})
 	f.agent()
-	id := f.submit("app", workflow.Update)
-	w := f.until(id, "succeeded", func(w api.Workflow) bool { return w.State == workflow.Succeeded && ended(w) })
+	id := f.Update("app")
+	w := f.Until(id, "succeeded", func(w api.Workflow) bool { return w.State == workflow.Succeeded && !w.SlotHeld })
 	tasks := f.ecs.Tasks()
 	if len(tasks) != 1 || w.Task != tasks[0].ARN {
 		t.Errorf("the workflow names %s, and there are tasks %+v", w.Task, tasks)
 	}
-	text := f.log(id)
+	text := f.Log(id, 0)
 	if !strings.Contains(text, "tagged\nAWS_CONTAINER") || strings.Contains(text, token) {
 		t.Errorf("log: %s", text)
 	}
@@ -259,9 +180,9 @@ func TestFargate_WhatLiesOnAMachineIsRefused(t *testing.T) {
 	f := newFargate(t, nil)
 	command := map[string]string{"preview": "true"}
 	elsewhere := api.Source{Git: &api.GitSource{URL: "https://git.example.com/app.git"}}
-	f.put(api.Workspace{Name: "source", RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: command, Source: api.Source{Directory: t.TempDir()}}, State: &api.State{Kind: api.StateSource}})
-	f.put(api.Workspace{Name: "state", RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: command, Source: elsewhere}, State: &api.State{Kind: api.StateDirectory}})
-	f.put(api.Workspace{
+	f.Register(api.Workspace{Name: "source", RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: command, Source: api.Source{Directory: t.TempDir()}}, State: &api.State{Kind: api.StateSource}})
+	f.Register(api.Workspace{Name: "state", RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: command, Source: elsewhere}, State: &api.State{Kind: api.StateDirectory}})
+	f.Register(api.Workspace{
 		Name: "secret", RunSettings: api.RunSettings{
 			Engine: api.EngineCommand, Commands: command, Source: elsewhere,
 			Secrets: []api.Secret{{Env: "TOKEN", Ref: "file:token"}},
@@ -270,8 +191,8 @@ func TestFargate_WhatLiesOnAMachineIsRefused(t *testing.T) {
 	})
 	f.agent()
 	for workspace, says := range map[string]string{"source": "directory source", "state": "state kind s3", "secret": "Secrets Manager"} {
-		id := f.submit(workspace, workflow.Preview)
-		w := f.until(id, "failed", func(w api.Workflow) bool { return w.State == workflow.Failed })
+		id := f.Submit(api.Submit{Workspace: workspace, Operation: workflow.Preview})
+		w := f.Until(id, "failed", func(w api.Workflow) bool { return w.State == workflow.Failed })
 		if w.Reason != workflow.ReasonLaunchFailed || !strings.Contains(w.Detail, says) {
 			t.Errorf("%s: got %s: %s", workspace, w.Reason, w.Detail)
 		}
@@ -299,7 +220,7 @@ func TestFargate_TasksOutliveTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.put(api.Workspace{
+	f.Register(api.Workspace{
 		Name: "app", RunSettings: api.RunSettings{
 			Engine:   api.EngineCommand,
 			Source:   api.Source{Git: &api.GitSource{URL: address + "/team/app.git", TokenRef: *made.ARN}},
@@ -308,9 +229,9 @@ func TestFargate_TasksOutliveTheAgent(t *testing.T) {
 		State: &api.State{Kind: api.StateSource},
 	})
 	stop := f.agent()
-	id := f.submit("app", workflow.Update)
-	f.until(id, "in its command", func(w api.Workflow) bool {
-		return w.State == workflow.Running && strings.Contains(f.log(id), "waiting")
+	id := f.Update("app")
+	f.Until(id, "in its command", func(w api.Workflow) bool {
+		return w.State == workflow.Running && strings.Contains(f.Log(id, 0), "waiting")
 	})
 	stop()
 	if tasks := f.ecs.Tasks(); len(tasks) != 1 || tasks[0].LastStatus != "RUNNING" {
@@ -325,8 +246,8 @@ func TestFargate_TasksOutliveTheAgent(t *testing.T) {
 	}
 	_ = out.Close()
 	f.agent()
-	f.until(id, "succeeded", func(w api.Workflow) bool { return w.State == workflow.Succeeded && ended(w) })
-	if text := f.log(id); !strings.Contains(text, "went on") {
+	f.Until(id, "succeeded", func(w api.Workflow) bool { return w.State == workflow.Succeeded && !w.SlotHeld })
+	if text := f.Log(id, 0); !strings.Contains(text, "went on") {
 		t.Errorf("log: %s", text)
 	}
 	if tasks := f.ecs.Tasks(); len(tasks) != 1 {

@@ -25,25 +25,25 @@ func TestInputs_ASensitiveOutputReachesTheOtherRunAlone(t *testing.T) {
 	w.put("app", map[string]string{"update": `echo "has $DAYFLY_VAR_token"; printf '%s' "$DAYFLY_VAR_token" > "$SHARED/got"; echo "in $DAYFLY_VAR_net" >> "$EFFECTS"`}, func(ws *api.Workspace) {
 		ws.Inputs = []api.WorkspaceInput{{Workspace: "net", Output: "id", Variable: "net"}, {Workspace: "net", Output: "token", Sensitive: true}}
 	})
-	missing := w.over(w.update("app"))
+	missing := w.Over(w.Update("app"))
 	if missing.Reason != workflow.ReasonInputMissing || !strings.Contains(missing.Detail, "run an update of net once") {
 		t.Errorf("before anything is left it ends as %s: %s", missing.Reason, missing.Detail)
 	}
-	w.wants(w.over(w.update("net")), workflow.Succeeded, "")
-	app := w.over(w.update("app"))
+	w.wants(w.Over(w.Update("net")), workflow.Succeeded, "")
+	app := w.Over(w.Update("app"))
 	w.wants(app, workflow.Succeeded, "")
 	if got, err := os.ReadFile(filepath.Join(w.shared, "got")); err != nil || string(got) != `{"key":"`+canary+`"}` {
 		t.Errorf("the run was given %q, %v", got, err)
 	}
-	if log := w.log(app.ID, 1); !strings.Contains(log, "has ") || strings.Contains(log, canary) {
+	if log := w.Log(app.ID, 1); !strings.Contains(log, "has ") || strings.Contains(log, canary) {
 		t.Errorf("the log: %s", log)
 	}
 	if got := w.lines(); len(got) != 1 || got[0] != "in net-1" {
 		t.Errorf("the runs did %q", got)
 	}
-	w.stop()
+	w.Stop()
 	kept := 0
-	err := filepath.WalkDir(w.data, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(w.Data, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}

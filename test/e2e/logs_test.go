@@ -16,6 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // peakMemory is the most memory that a process ever had, in KiB; 0 means that it is gone.
@@ -80,14 +81,14 @@ until [ -e "$SHARED/away" ]; do sleep 0.02; done
 cat late.txt
 touch "$SHARED/said"
 `})
-	id := w.update("chatty")
+	id := w.Update("chatty")
 
 	// follow reads on from where it was until the engine's line before end, and looks at the runner.
 	offset, n, peak, pid := int64(0), 0, 0, 0
 	follow := func(end int) {
 		t.Helper()
-		grows(t, "lines of the log", end, func() int {
-			page, err := w.cl.Logs(t.Context(), id, 0, offset, 1000, time.Second)
+		uptest.Grows(t, "lines of the log", end, func() int {
+			page, err := w.Client.Logs(t.Context(), id, 0, offset, 1000, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +107,7 @@ touch "$SHARED/said"
 			}
 			if n > 0 && measured {
 				if pid == 0 {
-					pid = w.runnerPID(w.workflow(id).Task)
+					pid = w.runnerPID(w.Workflow(id).Task)
 				}
 				peak = max(peak, peakMemory(t, pid))
 			}
@@ -125,8 +126,8 @@ touch "$SHARED/said"
 	})
 	w.signal("away")
 	w.shows("said")
-	eventually(t, "calls that fail", func() bool { return refused.Load() > 1 })
-	if page, err := w.cl.Logs(t.Context(), id, 0, offset, 1000, 0); err != nil || n+len(page.Lines) > early || page.Done {
+	uptest.Eventually(t, "calls that fail", func() bool { return refused.Load() > 1 })
+	if page, err := w.Client.Logs(t.Context(), id, 0, offset, 1000, 0); err != nil || n+len(page.Lines) > early || page.Done {
 		t.Errorf("while the relay is away: got %d lines, done %v, %v", n+len(page.Lines), page.Done, err)
 	}
 	way.open()
@@ -138,9 +139,9 @@ touch "$SHARED/said"
 			t.Errorf("the runner's memory: got %d KiB, want at most %d", peak, most)
 		}
 	}
-	got := w.over(id)
+	got := w.Over(id)
 	w.wants(got, workflow.Succeeded, "")
-	page, err := w.cl.Logs(t.Context(), id, 0, offset, 1000, 0)
+	page, err := w.Client.Logs(t.Context(), id, 0, offset, 1000, 0)
 	if err != nil || !page.Done || len(page.Lines) > 0 || got.Result == nil || got.Result.LogEnd != offset {
 		t.Errorf("at the end: got %d more lines, done %v, %v, and the result %+v; want done at line %d", len(page.Lines), page.Done, err, got.Result, offset)
 	}
@@ -155,15 +156,15 @@ line=$(printf '%01000d' 0)
 for n in $(seq 3000); do echo "$n $line"; done
 exit 3
 `})
-	id := w.update("chatty")
-	w.wants(w.over(id), workflow.Failed, workflow.ReasonStepFailed)
-	got := w.log(id, 0)
+	id := w.Update("chatty")
+	w.wants(w.Over(id), workflow.Failed, workflow.ReasonStepFailed)
+	got := w.Log(id, 0)
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	full := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "[dayfly] log_full: a log holds at most 1 MiB") })
 	if len(got) > 1<<20 || full < 700 || full > len(lines)-2 || !strings.HasPrefix(lines[len(lines)-1], "[dayfly] failed (step_failed): ") {
 		t.Errorf("%d bytes, full at line %d of %d, which ends with %.200q", len(got), full, len(lines), lines[len(lines)-1])
 	}
-	if page, err := w.cl.Logs(t.Context(), id, 0, 1<<20, 10, 0); err != nil || !page.Done {
+	if page, err := w.Client.Logs(t.Context(), id, 0, 1<<20, 10, 0); err != nil || !page.Done {
 		t.Errorf("at its end: done %v, %v", page.Done, err)
 	}
 }

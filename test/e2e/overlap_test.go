@@ -14,6 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // engine is a command that holds a lock for as long as any of its processes lives, writes what it does
@@ -53,39 +54,39 @@ say end
 
 // letGo lets the engine of a workflow end.
 func (w *world) letGo(id string) {
-	w.t.Helper()
+	w.T.Helper()
 	if err := os.WriteFile(filepath.Join(w.shared, "go-"+id), nil, 0o644); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // said waits for a side effect.
 func (w *world) said(line string) {
-	w.t.Helper()
-	eventually(w.t, line, func() bool { return w.has(line) })
+	w.T.Helper()
+	uptest.Eventually(w.T, line, func() bool { return w.has(line) })
 }
 
 // order checks that the side effects are these, in this order.
 func (w *world) order(want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	if got := w.lines(); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		w.t.Errorf("got the side effects\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		w.T.Errorf("got the side effects\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
 // kill ends the runner of a workflow in a way that it cannot prevent.
 func (w *world) kill(id string) {
-	w.t.Helper()
-	if err := syscall.Kill(w.runnerPID(w.workflow(id).Task), syscall.SIGKILL); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if err := syscall.Kill(w.runnerPID(w.Workflow(id).Task), syscall.SIGKILL); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
 // two submits two updates of a workspace and waits until the first is at work.
 func (w *world) two(script string, changes ...func(*api.Workspace)) (first, second string) {
-	w.t.Helper()
+	w.T.Helper()
 	if _, err := exec.LookPath("flock"); err != nil {
-		w.t.Skip("flock(1), with which engines are told apart, is not on this machine")
+		w.T.Skip("flock(1), with which engines are told apart, is not on this machine")
 	}
 	leave := func(in *api.Workspace) {
 		in.Environment["LEAVE"] = ""
@@ -94,28 +95,28 @@ func (w *world) two(script string, changes ...func(*api.Workspace)) (first, seco
 		}
 	}
 	w.put("one", map[string]string{"update": script}, append(changes, leave)...)
-	first = w.update("one")
+	first = w.Update("one")
 	w.said("start " + first)
-	second = w.update("one")
+	second = w.Update("one")
 	w.letGo(second)
 	return first, second
 }
 
 // waits checks that a run has not begun, and that its workspace is held by the task of another.
 func (w *world) waits(id, holder string) {
-	w.t.Helper()
-	if got := w.workflow(id); got.State != workflow.Pending {
-		w.t.Errorf("%s: got %s, want it to wait for %s; timeline:\n%s", id, got.State, holder, w.timeline(id))
+	w.T.Helper()
+	if got := w.Workflow(id); got.State != workflow.Pending {
+		w.T.Errorf("%s: got %s, want it to wait for %s; timeline:\n%s", id, got.State, holder, w.Timeline(id))
 	}
 	if w.has("start " + id) {
-		w.t.Errorf("%s was started", id)
+		w.T.Errorf("%s was started", id)
 	}
-	why, err := w.cl.Why(w.t.Context(), id)
+	why, err := w.Client.Why(w.T.Context(), id)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	if task := w.workflow(holder).Task; task == "" || !strings.Contains(why.Waiting+why.Summary, task) {
-		w.t.Errorf("why does not name the task %s: %+v", task, why)
+	if task := w.Workflow(holder).Task; task == "" || !strings.Contains(why.Waiting+why.Summary, task) {
+		w.T.Errorf("why does not name the task %s: %+v", task, why)
 	}
 }
 
@@ -129,13 +130,13 @@ func TestOverlap_RunnerKilled(t *testing.T) {
 			first, second := w.two(script)
 			w.waits(second, first)
 			w.kill(first)
-			w.wants(w.over(first), workflow.Failed, workflow.ReasonTaskStopped)
+			w.wants(w.Over(first), workflow.Failed, workflow.ReasonTaskStopped)
 			w.said("start " + second)
 			if script == engine {
-				w.wants(w.over(second), workflow.Succeeded, workflow.ReasonNone)
+				w.wants(w.Over(second), workflow.Succeeded, workflow.ReasonNone)
 				w.order("start "+first, "start "+second, "end "+second)
 			} else {
-				w.over(second)
+				w.Over(second)
 				w.order("start "+first, "start "+second)
 			}
 		})
@@ -150,7 +151,7 @@ func TestOverlap_RelayCutOffForElevenMinutes(t *testing.T) {
 	first, second := w.two(engine)
 	way.close(func(r *http.Request) bool { return r.Header.Get(api.HeaderBoot) != "" })
 	w.minutes(11)
-	lost := w.workflow(first)
+	lost := w.Workflow(first)
 	w.wants(lost, workflow.Failed, workflow.ReasonRunnerLost)
 	if !lost.SlotHeld {
 		t.Error("the workspace was given on while the engine ran")
@@ -165,10 +166,10 @@ func TestOverlap_RelayCutOffForElevenMinutes(t *testing.T) {
 	w.said("end " + first)
 	w.waits(second, first)
 	way.open()
-	w.wants(w.over(first), workflow.Failed, workflow.ReasonRunnerLost)
-	w.wants(w.over(second), workflow.Succeeded, workflow.ReasonNone)
+	w.wants(w.Over(first), workflow.Failed, workflow.ReasonRunnerLost)
+	w.wants(w.Over(second), workflow.Succeeded, workflow.ReasonNone)
 	w.order("start "+first, "end "+first, "start "+second, "end "+second)
-	if text := w.timeline(first); !strings.Contains(strings.ToLower(text), "late") {
+	if text := w.Timeline(first); !strings.Contains(strings.ToLower(text), "late") {
 		t.Errorf("the timeline says nothing of the late result:\n%s", text)
 	}
 }
@@ -178,13 +179,13 @@ func TestOverlap_CancelledWhileRunning(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	first, second := w.two(slow)
-	if _, err := w.cl.Cancel(t.Context(), first, ""); err != nil {
+	if _, err := w.Client.Cancel(t.Context(), first, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.said("interrupted " + first)
 	w.waits(second, first)
-	w.wants(w.over(first), workflow.Cancelled, workflow.ReasonCancelled)
-	w.wants(w.over(second), workflow.Succeeded, workflow.ReasonNone)
+	w.wants(w.Over(first), workflow.Cancelled, workflow.ReasonCancelled)
+	w.wants(w.Over(second), workflow.Succeeded, workflow.ReasonNone)
 	w.order("start "+first, "interrupted "+first, "end "+first, "start "+second, "end "+second)
 }
 
@@ -203,8 +204,8 @@ func TestOverlap_ControlPlaneAway(t *testing.T) {
 		w.said("end " + first)
 		w.waits(second, first)
 		way.open()
-		w.wants(w.over(first), workflow.Succeeded, workflow.ReasonNone)
-		w.wants(w.over(second), workflow.Succeeded, workflow.ReasonNone)
+		w.wants(w.Over(first), workflow.Succeeded, workflow.ReasonNone)
+		w.wants(w.Over(second), workflow.Succeeded, workflow.ReasonNone)
 		w.order("start "+first, "end "+first, "start "+second, "end "+second)
 	})
 	t.Run("its runner is killed", func(t *testing.T) {
@@ -215,13 +216,13 @@ func TestOverlap_ControlPlaneAway(t *testing.T) {
 		way.close(everyCall)
 		w.clock.advance(11 * time.Minute)
 		w.pass()
-		pid := w.runnerPID(w.workflow(first).Task)
+		pid := w.runnerPID(w.Workflow(first).Task)
 		w.kill(first)
-		eventually(t, "the end of the runner", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
+		uptest.Eventually(t, "the end of the runner", func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) })
 		w.waits(second, first)
 		way.open()
-		w.wants(w.over(first), workflow.Failed, workflow.ReasonTaskStopped)
-		w.over(second)
+		w.wants(w.Over(first), workflow.Failed, workflow.ReasonTaskStopped)
+		w.Over(second)
 		w.order("start "+first, "start "+second)
 	})
 }

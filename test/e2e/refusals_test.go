@@ -26,17 +26,17 @@ import (
 
 // dump is what people see of everything that a refused call could have changed.
 func (w *world) dump(workflows ...string) map[string]any {
-	w.t.Helper()
+	w.T.Helper()
 	out := map[string]any{}
 	paths := []string{"/v1/workflows?limit=200", "/v1/workspaces?limit=200", "/v1/pools?limit=200", "/v1/tokens?limit=200"}
 	for _, id := range workflows {
 		paths = append(paths, "/v1/workflows/"+id, "/v1/workflows/"+id+"/timeline?limit=200")
 	}
 	for _, path := range paths {
-		status, body := w.call(http.MethodGet, path, w.adminToken(), "")
+		status, body := w.call(http.MethodGet, path, w.Token, "")
 		var v any
 		if err := json.Unmarshal(body, &v); err != nil || status != http.StatusOK {
-			w.t.Fatalf("GET %s: got %d %s, %v", path, status, body, err)
+			w.T.Fatalf("GET %s: got %d %s, %v", path, status, body, err)
 		}
 		out[path] = withoutSightings(v)
 	}
@@ -77,13 +77,13 @@ type asked struct {
 
 // refused makes the calls and looks at each answer, then at what they changed: nothing.
 func (w *world) refused(calls []asked, workflows ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	before := w.dump(workflows...)
 	for _, c := range calls {
-		w.t.Run(c.name, func(t *testing.T) {
+		w.T.Run(c.name, func(t *testing.T) {
 			base := c.at
 			if base == "" {
-				base = w.up.URL()
+				base = w.URL
 			}
 			status, body := callAt(t, base, c.method, c.path, c.token, c.body, c.header...)
 			var p api.Problem
@@ -103,7 +103,7 @@ func (w *world) refused(calls []asked, workflows ...string) {
 		})
 	}
 	if diff := cmp.Diff(before, w.dump(workflows...)); diff != "" {
-		w.t.Errorf("refused calls changed something (-before +after):\n%s", diff)
+		w.T.Errorf("refused calls changed something (-before +after):\n%s", diff)
 	}
 }
 
@@ -114,26 +114,26 @@ func TestRefusals_OfPeople(t *testing.T) {
 	o := &overheard{}
 	w := start(t, o.listen)
 	w.put("good", map[string]string{"update": "true"})
-	w.over(w.update("good"))
+	w.Over(w.Update("good"))
 	run := heldRun(w, o, "held")
 
-	admin := w.adminToken()
-	viewer, err := w.cl.CreateToken(t.Context(), api.NewToken{Name: "viewer", Role: api.RoleViewer})
+	admin := w.Token
+	viewer, err := w.Client.CreateToken(t.Context(), api.NewToken{Name: "viewer", Role: api.RoleViewer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator, err := w.cl.CreateToken(t.Context(), api.NewToken{Name: "operator", Role: api.RoleOperator})
+	operator, err := w.Client.CreateToken(t.Context(), api.NewToken{Name: "operator", Role: api.RoleOperator})
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := w.cl.CreateToken(t.Context(), api.NewToken{Name: "revoked", Role: api.RoleAdmin})
+	revoked, err := w.Client.CreateToken(t.Context(), api.NewToken{Name: "revoked", Role: api.RoleAdmin})
 	if err == nil {
-		err = w.cl.RevokeToken(t.Context(), revoked.Token.ID)
+		err = w.Client.RevokeToken(t.Context(), revoked.Token.ID)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := w.cl.CreatePool(t.Context(), api.PoolSettings{Name: ptr("other")})
+	pool, err := w.Client.CreatePool(t.Context(), api.PoolSettings{Name: ptr("other")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		if err := json.Unmarshal(body, &made); err != nil {
 			t.Fatal(err)
 		}
-		w.over(made.ID)
+		w.Over(made.ID)
 	}
 
 	submit := func(name, body string, status int, code, says string) asked {
@@ -240,7 +240,7 @@ func TestRefusals_OfPeople(t *testing.T) {
 		as("another pool's loss", pool.Token, http.MethodPost, "/v1/jobs/"+run.id+"/lost", `{"attempt":1,"task":"`+run.task+`","text":"gone"}`, 404, "not_found", run.id),
 	}, run.id)
 	w.signal("release")
-	w.wants(w.over(run.id), workflow.Succeeded, "")
+	w.wants(w.Over(run.id), workflow.Succeeded, "")
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -293,23 +293,23 @@ type heldJob struct {
 
 // heldRun runs an engine of a workspace of its own, which waits until release.
 func heldRun(w *world, o *overheard, name string) heldJob {
-	w.t.Helper()
+	w.T.Helper()
 	w.put(name, map[string]string{"update": `echo held; touch "$SHARED/` + name + `"; until [ -e "$SHARED/release" ]; do sleep 0.05; done`})
-	h := heldJob{id: w.update(name)}
+	h := heldJob{id: w.Update(name)}
 	w.shows(name)
-	h.task = w.workflow(h.id).Task
-	request := o.of(w.t, h.id, 1)
+	h.task = w.Workflow(h.id).Task
+	request := o.of(w.T, h.id, 1)
 	h.ticket, h.relay = request.Ticket, request.Relay
 	var err error
-	if h.keys, err = ticket.EnsureFile(filepath.Join(w.data, embedded.TicketKeysFile)); err != nil {
-		w.t.Fatal(err)
+	if h.keys, err = ticket.EnsureFile(filepath.Join(w.Data, embedded.TicketKeysFile)); err != nil {
+		w.T.Fatal(err)
 	}
 	claims, err := h.keys.Open(h.ticket, time.Now())
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	h.token = claims.Token.Reveal()
-	w.until(h.id, "both steps", func(wf api.Workflow) bool { return len(wf.Steps) == 2 }) // as they stay until release
+	w.Until(h.id, "both steps", func(wf api.Workflow) bool { return len(wf.Steps) == 2 }) // as they stay until release
 	return h
 }
 
@@ -330,12 +330,12 @@ func TestRefusals_OfRunners(t *testing.T) {
 	w.put("scanned", map[string]string{"insights_scan": `touch "$SHARED/scan$DAYFLY_ATTEMPT"; until [ -e "$SHARED/release" ]; do sleep 0.05; done`})
 	scan := w.scan("scanned")
 	w.shows("scan1")
-	first := w.workflow(scan)
+	first := w.Workflow(scan)
 	if err := syscall.Kill(w.runnerPID(first.Task), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	w.shows("scan2")
-	second := w.until(scan, "its second attempt", func(wf api.Workflow) bool {
+	second := w.Until(scan, "its second attempt", func(wf api.Workflow) bool {
 		return wf.Attempt == 2 && wf.State == workflow.Running && len(wf.Steps) == 2
 	})
 	past := o.of(t, scan, 1)
@@ -422,10 +422,10 @@ func TestRefusals_OfRunners(t *testing.T) {
 
 	w.signal("release")
 	for _, id := range []string{one.id, two.id, scan} {
-		w.wants(w.over(id), workflow.Succeeded, "")
+		w.wants(w.Over(id), workflow.Succeeded, "")
 	}
 	for _, id := range []string{one.id, two.id, scan} {
-		if log := w.log(id, 0); strings.Contains(log, "forged") || id != scan && !strings.Contains(log, "held\n") {
+		if log := w.Log(id, 0); strings.Contains(log, "forged") || id != scan && !strings.Contains(log, "held\n") {
 			t.Errorf("the log is not what the engine said:\n%s", log)
 		}
 	}
@@ -439,16 +439,16 @@ func TestRefusals_OfSourcesAndSecrets(t *testing.T) {
 		c.Agent.Settings.EnvForwardAllowlist = []string{"ALLOWED"}
 		c.Agent.LookupEnv = func(name string) (string, bool) { return "value of " + name, true }
 	})
-	outside := filepath.Join(filepath.Dir(w.source), "outside")
+	outside := filepath.Join(filepath.Dir(w.Source), "outside")
 	for _, err := range []error{
 		os.Mkdir(outside, 0o755),
 		os.WriteFile(filepath.Join(outside, "private.txt"), []byte("private"), 0o644),
-		os.Symlink(outside, filepath.Join(w.source, "way-out")),
-		os.Mkdir(filepath.Join(w.source, "linked"), 0o755),
-		os.Symlink(filepath.Join(outside, "private.txt"), filepath.Join(w.source, "linked", "absolute.txt")),
-		os.Mkdir(filepath.Join(w.source, "upwards"), 0o755),
-		os.Symlink("../../outside/private.txt", filepath.Join(w.source, "upwards", "relative.txt")),
-		os.Mkdir(filepath.Join(w.source, "clean"), 0o755),
+		os.Symlink(outside, filepath.Join(w.Source, "way-out")),
+		os.Mkdir(filepath.Join(w.Source, "linked"), 0o755),
+		os.Symlink(filepath.Join(outside, "private.txt"), filepath.Join(w.Source, "linked", "absolute.txt")),
+		os.Mkdir(filepath.Join(w.Source, "upwards"), 0o755),
+		os.Symlink("../../outside/private.txt", filepath.Join(w.Source, "upwards", "relative.txt")),
+		os.Mkdir(filepath.Join(w.Source, "clean"), 0o755),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -469,17 +469,17 @@ func TestRefusals_OfSourcesAndSecrets(t *testing.T) {
 		says      string
 	}{
 		"beside-the-root":      {outside, refs(), workflow.ReasonNone, "source_roots"},
-		"above-the-root":       {filepath.Dir(w.source), refs(), workflow.ReasonNone, "source_roots"},
+		"above-the-root":       {filepath.Dir(w.Source), refs(), workflow.ReasonNone, "source_roots"},
 		"system":               {"/etc", refs(), workflow.ReasonNone, "source_roots"},
-		"name-like-the-root":   {w.source + "-not", refs(), workflow.ReasonNone, "source_roots"},
-		"not-there":            {filepath.Join(w.source, "absent"), refs(), workflow.ReasonNone, "there is no directory"},
-		"linked-directory":     {filepath.Join(w.source, "way-out"), refs(), workflow.ReasonNone, "source_roots"},
-		"linked-file-absolute": {filepath.Join(w.source, "linked"), refs(), workflow.ReasonNone, "replace the link by what it points to"},
-		"linked-file-upwards":  {filepath.Join(w.source, "upwards"), refs(), workflow.ReasonNone, "replace the link by what it points to"},
-		"secret-upwards":       {filepath.Join(w.source, "clean"), refs("file:../admin-token"), workflow.ReasonSecretUnavailable, "SECRET0"},
-		"secret-absolute":      {filepath.Join(w.source, "clean"), refs("file:/etc/hostname"), workflow.ReasonSecretUnavailable, "SECRET0"},
-		"secret-absent":        {filepath.Join(w.source, "clean"), refs("env:ALLOWED", "file:absent"), workflow.ReasonSecretUnavailable, "dayfly secret set"},
-		"secret-not-allowed":   {filepath.Join(w.source, "clean"), refs("env:ALLOWED", "env:HOME"), workflow.ReasonSecretUnavailable, "env_forward_allowlist"},
+		"name-like-the-root":   {w.Source + "-not", refs(), workflow.ReasonNone, "source_roots"},
+		"not-there":            {filepath.Join(w.Source, "absent"), refs(), workflow.ReasonNone, "there is no directory"},
+		"linked-directory":     {filepath.Join(w.Source, "way-out"), refs(), workflow.ReasonNone, "source_roots"},
+		"linked-file-absolute": {filepath.Join(w.Source, "linked"), refs(), workflow.ReasonNone, "replace the link by what it points to"},
+		"linked-file-upwards":  {filepath.Join(w.Source, "upwards"), refs(), workflow.ReasonNone, "replace the link by what it points to"},
+		"secret-upwards":       {filepath.Join(w.Source, "clean"), refs("file:../admin-token"), workflow.ReasonSecretUnavailable, "SECRET0"},
+		"secret-absolute":      {filepath.Join(w.Source, "clean"), refs("file:/etc/hostname"), workflow.ReasonSecretUnavailable, "SECRET0"},
+		"secret-absent":        {filepath.Join(w.Source, "clean"), refs("env:ALLOWED", "file:absent"), workflow.ReasonSecretUnavailable, "dayfly secret set"},
+		"secret-not-allowed":   {filepath.Join(w.Source, "clean"), refs("env:ALLOWED", "env:HOME"), workflow.ReasonSecretUnavailable, "env_forward_allowlist"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.put(name, map[string]string{"update": `echo ran >>"$EFFECTS"`}, func(ws *api.Workspace) {
@@ -487,18 +487,18 @@ func TestRefusals_OfSourcesAndSecrets(t *testing.T) {
 				tc.change(ws)
 			})
 			if tc.reason == workflow.ReasonNone { // it is refused when it is submitted: the control plane is of this machine
-				_, err := w.cl.Submit(t.Context(), api.Submit{Workspace: name, Operation: workflow.Update})
+				_, err := w.Client.Submit(t.Context(), api.Submit{Workspace: name, Operation: workflow.Update})
 				if err == nil || !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("got %v, want it refused with %q", err, tc.says)
 				}
 				return
 			}
-			got := w.over(w.update(name))
+			got := w.Over(w.Update(name))
 			w.wants(got, workflow.Failed, tc.reason)
 			if !strings.Contains(got.Detail, tc.says) {
 				t.Errorf("got the detail %q, want it to say %q", got.Detail, tc.says)
 			}
-			if log := w.log(got.ID, 0); strings.Contains(log+got.Detail, "private"+"\n") || strings.Contains(log, "dfu_") {
+			if log := w.Log(got.ID, 0); strings.Contains(log+got.Detail, "private"+"\n") || strings.Contains(log, "dfu_") {
 				t.Errorf("the log shows what is outside:\n%s", log)
 			}
 		})

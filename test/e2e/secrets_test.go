@@ -35,6 +35,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/secrets/local"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // gram is the length of the pieces of a planted value that are looked for: a piece that gets away is
@@ -198,9 +199,9 @@ func listening(t *testing.T, vars map[string]string, allow ...string) (*world, *
 
 // keep puts a secret into the local store, as `dayfly secret set` does.
 func (w *world) keep(name, value string) {
-	w.t.Helper()
-	if err := local.New(filepath.Join(w.data, embedded.SecretsDir)).Set(w.t.Context(), name, redact.New(value)); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if err := local.New(filepath.Join(w.Data, embedded.SecretsDir)).Set(w.T.Context(), name, redact.New(value)); err != nil {
+		w.T.Fatal(err)
 	}
 }
 
@@ -223,15 +224,15 @@ func without(t *testing.T, where string, text []byte, p planted) {
 
 // answersAreClean looks at all that the API tells about workflows.
 func (w *world) answersAreClean(p planted, ids ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	paths := []string{"/v1/workflows", "/v1/workspaces", "/v1/pools", "/v1/pools/default/runners", "/v1/tokens"}
 	for _, id := range ids {
 		paths = append(paths, "/v1/workflows/"+id, "/v1/workflows/"+id+"/timeline?limit=200", "/v1/workflows/"+id+"/why")
 		for offset := int64(0); ; {
 			path := fmt.Sprintf("/v1/workflows/%s/logs?offset=%d&limit=200", id, offset)
-			page, err := w.cl.Logs(w.t.Context(), id, 0, offset, 200, 0)
+			page, err := w.Client.Logs(w.T.Context(), id, 0, offset, 200, 0)
 			if err != nil {
-				w.t.Fatal(err)
+				w.T.Fatal(err)
 			}
 			if paths = append(paths, path); len(page.Lines) == 0 {
 				break
@@ -243,20 +244,20 @@ func (w *world) answersAreClean(p planted, ids ...string) {
 	for {
 		path := "/v1/audit?limit=200&cursor=" + url.QueryEscape(cursor)
 		paths = append(paths, path)
-		page, err := w.cl.Audit(w.t.Context(), api.AuditFilter{Cursor: cursor, Limit: 200})
+		page, err := w.Client.Audit(w.T.Context(), api.AuditFilter{Cursor: cursor, Limit: 200})
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if cursor = page.Next; cursor == "" {
 			break
 		}
 	}
 	for _, path := range paths {
-		status, body := w.call(http.MethodGet, path, w.adminToken(), "")
+		status, body := w.call(http.MethodGet, path, w.Token, "")
 		if status != http.StatusOK {
-			w.t.Errorf("GET %s: got %d %s", path, status, body)
+			w.T.Errorf("GET %s: got %d %s", path, status, body)
 		}
-		clean(w.t, "GET "+path, body, p)
+		clean(w.T, "GET "+path, body, p)
 	}
 }
 
@@ -275,14 +276,14 @@ func earsAreClean(t *testing.T, e *ears, p planted) {
 // filesAreClean looks at every byte below the data directory. Left out are the secret store, the admin
 // token's own file, and the state files in which the engine itself keeps sensitive values.
 func (w *world) filesAreClean(p planted) {
-	w.t.Helper()
+	w.T.Helper()
 	seen := 0
-	err := filepath.WalkDir(w.data, func(path string, e fs.DirEntry, err error) error {
+	err := filepath.WalkDir(w.Data, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil || e.IsDir() {
-			if err == nil && path == filepath.Join(w.data, embedded.SecretsDir) {
+			if err == nil && path == filepath.Join(w.Data, embedded.SecretsDir) {
 				return fs.SkipDir
 			}
 			return err
@@ -297,14 +298,14 @@ func (w *world) filesAreClean(p planted) {
 		if strings.HasPrefix(e.Name(), filepath.Base(embedded.DatabaseFile)) {
 			seen += len(raw)
 		}
-		clean(w.t, path, raw, p)
+		clean(w.T, path, raw, p)
 		return err
 	})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if seen < 10<<10 {
-		w.t.Errorf("only %d bytes of the database were looked at", seen)
+		w.T.Errorf("only %d bytes of the database were looked at", seen)
 	}
 }
 
@@ -313,14 +314,14 @@ func (w *world) filesAreClean(p planted) {
 // for. The runner's holds what the operator chose to forward, and no other. Tokens may be in those of a dayfly
 // that is not this test's: an operator gives them to an agent so.
 func (w *world) processesAreClean(runner int, p planted, forwarded ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	if runtime.GOOS != "linux" {
-		w.t.Logf("arguments and environments of processes were not looked at: %s has no /proc", runtime.GOOS)
+		w.T.Logf("arguments and environments of processes were not looked at: %s has no /proc", runtime.GOOS)
 		return
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	parents := map[int]int{}
 	for _, e := range entries {
@@ -346,7 +347,7 @@ func (w *world) processesAreClean(runner int, p planted, forwarded ...string) {
 			look = clean
 		}
 		if args, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
-			look(w.t, fmt.Sprintf("the arguments of process %d", pid), args, p)
+			look(w.T, fmt.Sprintf("the arguments of process %d", pid), args, p)
 		}
 		engine := below(pid, runner)
 		if engine {
@@ -356,18 +357,18 @@ func (w *world) processesAreClean(runner int, p planted, forwarded ...string) {
 		env, err := os.ReadFile(filepath.Join(dir, "environ"))
 		switch {
 		case pid == runner && err != nil && !(errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0): // it is closed to its own user
-			w.t.Errorf("environment of the runner: %v", err)
+			w.T.Errorf("environment of the runner: %v", err)
 		case pid == runner:
 			if err == nil && !bytes.Contains(env, []byte("DAYFLY_TICKET=")) {
-				w.t.Errorf("process %d is not a runner", pid)
+				w.T.Errorf("process %d is not a runner", pid)
 			}
-			clean(w.t, "the environment of the runner", env, p.without(forwarded...))
+			clean(w.T, "the environment of the runner", env, p.without(forwarded...))
 		case err == nil:
-			look(w.t, fmt.Sprintf("the environment of process %d", pid), env, p)
+			look(w.T, fmt.Sprintf("the environment of process %d", pid), env, p)
 		}
 	}
 	if engines == 0 {
-		w.t.Error("no engine was running")
+		w.T.Error("no engine was running")
 	}
 }
 
@@ -434,23 +435,23 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 		"refresh": `printf '{"%s":1,"%s":2}' "$PLAIN" "$PLAIN" >"$DAYFLY_OUTPUTS"`,
 	}, secret)
 
-	id := w.update("leaky")
+	id := w.Update("leaky")
 	dir := w.shows("dir")
 	file := filepath.Join(strings.TrimSpace(dir), "tls", "key.pem")
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("the file of a secret: got %v, %v; want mode 0600", info, err)
 	}
-	w.processesAreClean(w.runnerPID(w.workflow(id).Task), p, "allowed", "forwarded")
+	w.processesAreClean(w.runnerPID(w.Workflow(id).Task), p, "allowed", "forwarded")
 	w.answersAreClean(p, id)
 	w.signal("go")
-	got := w.until(id, "the end", func(wf api.Workflow) bool { return wf.State.Terminal() })
+	got := w.Until(id, "the end", func(wf api.Workflow) bool { return wf.State.Terminal() })
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file of a secret outlived its run: %v", err)
 	}
-	w.over(id)
+	w.Over(id)
 	w.wants(got, workflow.Succeeded, "")
-	log := w.log(id, 0)
+	log := w.Log(id, 0)
 	for _, want := range []string{"as it is: [***] [***] [***] [***]\n", "in two writes: *** end\n", "line: <***>\n", "end of leaks\n", "end of long lines\n", "the end\n"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log has no %q", want)
@@ -472,9 +473,9 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 		t.Errorf("output marked: got %+v, want its name alone", o)
 	}
 
-	failing := w.over(w.submit(api.Submit{Workspace: "leaky", Operation: workflow.Destroy}))
+	failing := w.Over(w.Submit(api.Submit{Workspace: "leaky", Operation: workflow.Destroy}))
 	w.wants(failing, workflow.Failed, workflow.ReasonStepFailed)
-	broken := w.over(w.submit(api.Submit{Workspace: "leaky", Operation: workflow.Refresh}))
+	broken := w.Over(w.Submit(api.Submit{Workspace: "leaky", Operation: workflow.Refresh}))
 	w.wants(broken, workflow.Failed, workflow.ReasonStepFailed)
 	if !strings.Contains(broken.Detail, `the output "***" twice`) {
 		t.Errorf("got the detail %q, want it with the name masked", broken.Detail)
@@ -495,7 +496,7 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 		w.put(path, map[string]string{"update": "true"}, func(ws *api.Workspace) {
 			ws.Source = api.Source{Git: &api.GitSource{URL: server.URL + "/" + path + "/repo.git", TokenRef: "file:git"}}
 		})
-		got := w.over(w.update(path))
+		got := w.Over(w.Update(path))
 		w.wants(got, workflow.Failed, workflow.ReasonSourceFailed)
 		ids = append(ids, got.ID)
 	}
@@ -510,7 +511,7 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 		"value as a type":      `{"name":"m","engine":"%s","source":{"directory":"/tmp"}}`,
 		"value beside fields":  `{"name":"m","engine":"tofu","source":{"directory":"/tmp"},"password":"%s"}`,
 	} {
-		status, body := w.call(http.MethodPut, "/v1/workspaces/m", w.adminToken(), fmt.Sprintf(in, values["mistake"]))
+		status, body := w.call(http.MethodPut, "/v1/workspaces/m", w.Token, fmt.Sprintf(in, values["mistake"]))
 		if status != http.StatusUnprocessableEntity {
 			t.Errorf("%s: got %d %s, want 422", name, status, body)
 		}
@@ -519,7 +520,7 @@ func TestSecrets_NeverLeaveTheRunner(t *testing.T) {
 
 	w.answersAreClean(p, ids...)
 	w.filesAreClean(p) // with the write-ahead log of the database
-	w.stop()
+	w.Stop()
 	w.filesAreClean(p)
 	earsAreClean(t, e, p)
 }
@@ -567,19 +568,19 @@ func TestSecrets_FilesDoNotOutliveAKilledRunner(t *testing.T) {
 	w.keep("one", value)
 	w.put("held", map[string]string{"update": `echo "$DAYFLY_SECRETS_DIR" >"$SHARED/dir.tmp"; mv "$SHARED/dir.tmp" "$SHARED/dir"; while :; do sleep 0.1; done`},
 		func(ws *api.Workspace) { ws.Secrets = []api.Secret{{File: "one", Ref: "file:one"}} })
-	id := w.update("held")
+	id := w.Update("held")
 	file := filepath.Join(strings.TrimSpace(w.shows("dir")), "one")
 	if _, err := os.Stat(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(w.runnerPID(w.workflow(id).Task), syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(w.runnerPID(w.Workflow(id).Task), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.over(id), workflow.Failed, workflow.ReasonTaskStopped)
+	w.wants(w.Over(id), workflow.Failed, workflow.ReasonTaskStopped)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file of a secret outlived its run: %v", err)
 	}
-	w.stop()
+	w.Stop()
 	w.filesAreClean(p)
 	earsAreClean(t, e, p)
 }
@@ -653,14 +654,12 @@ func TestSecrets_SensitiveValuesOfTerraformStayInside(t *testing.T) {
 		t.Helper()
 		in := api.Workspace{
 			Name: name, RunSettings: api.RunSettings{
-				Engine: api.EngineTerraform, Source: api.Source{Directory: w.source}, Variables: map[string]any{"fail": fail},
+				Engine: api.EngineTerraform, Source: api.Source{Directory: w.Source}, Variables: map[string]any{"fail": fail},
 				Secrets: []api.Secret{{Env: "TF_VAR_token", Ref: "file:token"}},
 			},
 		}
-		if _, _, err := w.cl.PutWorkspace(t.Context(), in); err != nil {
-			t.Fatal(err)
-		}
-		return w.over(w.update(name))
+		w.Register(in)
+		return w.Over(w.Update(name))
 	}
 
 	good := run("good", "")
@@ -674,7 +673,7 @@ func TestSecrets_SensitiveValuesOfTerraformStayInside(t *testing.T) {
 	if want := []string{"harmless false nothing to hide", "made true <nil>", "token true <nil>"}; !slices.Equal(names, want) {
 		t.Errorf("outputs: got %q, want %q", names, want)
 	}
-	if log := w.log(good.ID, 0); !strings.Contains(log, "told: *** and ***\n") {
+	if log := w.Log(good.ID, 0); !strings.Contains(log, "told: *** and ***\n") {
 		t.Errorf("the log has no masked line of the provisioner:\n%s", log)
 	}
 
@@ -690,7 +689,7 @@ func TestSecrets_SensitiveValuesOfTerraformStayInside(t *testing.T) {
 
 	w.answersAreClean(p, good.ID, inPlan.ID, inApply.ID)
 	w.filesAreClean(p)
-	w.stop()
+	w.Stop()
 	w.filesAreClean(p)
 	earsAreClean(t, e, p)
 }
@@ -708,17 +707,17 @@ func needTerraform(t *testing.T) {
 
 // write puts a file into the world's source.
 func (w *world) write(name, text string) {
-	w.t.Helper()
-	path := filepath.Join(w.source, name)
+	w.T.Helper()
+	path := filepath.Join(w.Source, name)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
 // shows waits for a file that an engine puts into the shared directory, and reads it.
 func (w *world) shows(name string) (text string) {
-	w.t.Helper()
-	eventually(w.t, "file "+name+" of an engine", func() bool {
+	w.T.Helper()
+	uptest.Eventually(w.T, "file "+name+" of an engine", func() bool {
 		b, err := os.ReadFile(filepath.Join(w.shared, name))
 		text = string(b)
 		return err == nil
@@ -728,25 +727,16 @@ func (w *world) shows(name string) (text string) {
 
 // signal puts an empty file there.
 func (w *world) signal(name string) {
-	w.t.Helper()
+	w.T.Helper()
 	if err := os.WriteFile(filepath.Join(w.shared, name), nil, 0o644); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-}
-
-func (w *world) adminToken() string {
-	w.t.Helper()
-	token, err := w.up.AdminToken()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return token
 }
 
 // call makes a call of the API byte by byte.
 func (w *world) call(method, path, token, body string, header ...string) (status int, answer []byte) {
-	w.t.Helper()
-	return callAt(w.t, w.up.URL(), method, path, token, body, header...)
+	w.T.Helper()
+	return callAt(w.T, w.URL, method, path, token, body, header...)
 }
 
 func callAt(t *testing.T, base, method, path, token, body string, header ...string) (status int, answer []byte) {

@@ -29,6 +29,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/s3"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // repositories makes a directory with the bare repository team/app.git, with two branches, a tag and a
@@ -192,7 +193,7 @@ func TestSources_PrivateGit(t *testing.T) {
 	_, wrong := key(t)
 	addr, knownHosts := gitOverSSH(t, dir, signer.PublicKey())
 
-	trusted := filepath.Join(directory(t), "ca.pem")
+	trusted := filepath.Join(uptest.Directory(t), "ca.pem")
 	if err := os.WriteFile(trusted, ca, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -231,8 +232,8 @@ func TestSources_PrivateGit(t *testing.T) {
 			w.put(name, map[string]string{"update": `echo "this is $(cat which.txt)"; test "$(basename "$PWD")" = prod`}, func(ws *api.Workspace) {
 				ws.Source = api.Source{Git: &tc.git}
 			})
-			got := w.over(w.update(name))
-			text := w.log(got.ID, 0)
+			got := w.Over(w.Update(name))
+			text := w.Log(got.ID, 0)
 			if strings.Contains(text+got.Detail, token) || strings.Contains(text, "PRIVATE KEY") {
 				t.Errorf("a credential is in the log:\n%s", text)
 			}
@@ -262,34 +263,32 @@ output "id" {
 `
 
 func (w *world) workspaceID(name string) string {
-	w.t.Helper()
-	ws, err := w.cl.Workspace(w.t.Context(), name)
+	w.T.Helper()
+	ws, err := w.Client.Workspace(w.T.Context(), name)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return ws.ID
 }
 
 // terraform registers a workspace with a source of its own.
 func (w *world) terraform(name, code string, changes ...func(*api.Workspace)) {
-	w.t.Helper()
+	w.T.Helper()
 	w.write(filepath.Join(name, "main.tf"), code)
-	in := api.Workspace{Name: name, RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(w.source, name)}}}
+	in := api.Workspace{Name: name, RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(w.Source, name)}}}
 	for _, change := range changes {
 		change(&in)
 	}
-	if _, _, err := w.cl.PutWorkspace(w.t.Context(), in); err != nil {
-		w.t.Fatal(err)
-	}
+	w.Register(in)
 }
 
 // runs runs an operation that must succeed and returns its id output and what it changed.
 func (w *world) runs(name string, op workflow.Operation) (id string, changes api.Changes) {
-	w.t.Helper()
-	got := w.over(w.submit(api.Submit{Workspace: name, Operation: op}))
+	w.T.Helper()
+	got := w.Over(w.Submit(api.Submit{Workspace: name, Operation: op}))
 	w.wants(got, workflow.Succeeded, "")
 	if got.Result == nil {
-		w.t.Fatalf("%s of %s has no result; log:\n%s", op, name, w.log(got.ID, 0))
+		w.T.Fatalf("%s of %s has no result; log:\n%s", op, name, w.Log(got.ID, 0))
 	}
 	for _, o := range got.Result.Outputs {
 		if o.Name == "id" {
@@ -306,16 +305,16 @@ func (w *world) runs(name string, op workflow.Operation) (id string, changes api
 // lives takes a workspace from its first update to its end, and holds each run to what the one before
 // left behind.
 func (w *world) lives(name string) {
-	w.t.Helper()
+	w.T.Helper()
 	first, changes := w.runs(name, workflow.Update)
 	if first == "" || changes.Add != 1 {
-		w.t.Errorf("first update: got id %q and %+v, want one thing made", first, changes)
+		w.T.Errorf("first update: got id %q and %+v, want one thing made", first, changes)
 	}
 	if again, changes := w.runs(name, workflow.Update); again != first || changes.Add+changes.Change+changes.Destroy != 0 {
-		w.t.Errorf("second update: got id %q and %+v, want id %q and nothing done", again, changes, first)
+		w.T.Errorf("second update: got id %q and %+v, want id %q and nothing done", again, changes, first)
 	}
 	if _, changes := w.runs(name, workflow.Destroy); changes.Destroy != 1 || changes.Add != 0 {
-		w.t.Errorf("destroy: got %+v, want one thing gone", changes)
+		w.T.Errorf("destroy: got %+v, want one thing gone", changes)
 	}
 }
 
@@ -331,7 +330,7 @@ func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
 	w.terraform("ran", keptCode)
 	for _, args := range [][]string{{"init"}, {"apply", "-auto-approve"}} {
 		cmd := exec.CommandContext(t.Context(), "terraform", args...)
-		cmd.Dir = filepath.Join(w.source, "ran")
+		cmd.Dir = filepath.Join(w.Source, "ran")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("terraform %v: %v\n%s", args, err, out)
 		}
@@ -340,7 +339,7 @@ func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
 		t.Helper()
 		for _, in := range []api.Submit{{Operation: workflow.Preview}, {Operation: workflow.Update}, {Type: workflow.InsightsScan}} {
 			in.Workspace = name
-			got := w.over(w.submit(in))
+			got := w.Over(w.Submit(in))
 			w.wants(got, workflow.Failed, workflow.ReasonStateElsewhere)
 			if !strings.Contains(got.Detail, says) {
 				t.Errorf("it says %q, not %q", got.Detail, says)
@@ -349,10 +348,10 @@ func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
 	}
 	changes := func(in api.Submit) api.Changes {
 		t.Helper()
-		got := w.over(w.submit(in))
+		got := w.Over(w.Submit(in))
 		w.wants(got, workflow.Succeeded, "")
 		if got.Result == nil || got.Result.Changes == nil {
-			t.Fatalf("no changes; log:\n%s", w.log(got.ID, 0))
+			t.Fatalf("no changes; log:\n%s", w.Log(got.ID, 0))
 		}
 		return *got.Result.Changes
 	}
@@ -368,13 +367,13 @@ func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
 	}
 
 	// Another workspace does not get the same state, until somebody says that it is a copy.
-	w.terraform("twin", keptCode, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.source, "ran") })
-	twin := w.over(w.submit(api.Submit{Workspace: "twin", Operation: workflow.Update, TakeOver: true}))
+	w.terraform("twin", keptCode, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.Source, "ran") })
+	twin := w.Over(w.Submit(api.Submit{Workspace: "twin", Operation: workflow.Update, TakeOver: true}))
 	w.wants(twin, workflow.Failed, workflow.ReasonStateOwned)
 	if !strings.Contains(twin.Detail, "is that of workspace ran") {
 		t.Errorf("it says %q", twin.Detail)
 	}
-	if _, err := w.cl.Own(t.Context(), twin.ID, api.Own{IsCopy: true}); err != nil {
+	if _, err := w.Client.Own(t.Context(), twin.ID, api.Own{IsCopy: true}); err != nil {
 		t.Fatal(err)
 	}
 	if copied := changes(api.Submit{Workspace: "twin", Operation: workflow.Update, TakeOver: true}); copied.Add+copied.Change+copied.Destroy != 0 {
@@ -382,15 +381,15 @@ func TestState_OfCodeThatRanBeforeIsTakenOver(t *testing.T) {
 	}
 
 	old := w.workspaceID("ran")
-	if err := w.cl.DeleteWorkspace(t.Context(), "ran"); err != nil {
+	if err := w.Client.DeleteWorkspace(t.Context(), "ran"); err != nil {
 		t.Fatal(err)
 	}
-	page, err := w.cl.DeletedWorkspaces(t.Context(), "", 0)
+	page, err := w.Client.DeletedWorkspaces(t.Context(), "", 0)
 	if err != nil || len(page.Items) != 1 || page.Items[0].ID != old || page.Items[0].Found == nil || page.Items[0].Found.Lineage == "" {
 		t.Fatalf("deleted workspaces: %+v, %v", page.Items, err)
 	}
 	w.write("elsewhere/main.tf", keptCode)
-	w.terraform("ran", keptCode, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.source, "elsewhere") })
+	w.terraform("ran", keptCode, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.Source, "elsewhere") })
 	refused("ran", "of an earlier workspace of this name")
 	adopted := changes(api.Submit{Workspace: "ran", Operation: workflow.Update, TakeOver: true})
 	if adopted.Add+adopted.Change+adopted.Destroy != 0 {
@@ -412,12 +411,12 @@ func TestState_DirectoryIsKept(t *testing.T) {
 	w := start(t)
 	w.terraform("kept", keptCode)
 	id, _ := w.runs("kept", workflow.Update)
-	file := filepath.Join(w.data, embedded.StateDir, "default", w.workspaceID("kept"), "terraform.tfstate")
+	file := filepath.Join(w.Data, embedded.StateDir, "default", w.workspaceID("kept"), "terraform.tfstate")
 	state, err := os.ReadFile(file)
 	if err != nil || !bytes.Contains(state, []byte(id)) {
 		t.Fatalf("the state: got %d bytes, %v, want it to know %q", len(state), err, id)
 	}
-	w.stop()
+	w.Stop()
 	w.open()
 	if _, changes := w.runs("kept", workflow.Preview); changes.Add+changes.Change+changes.Destroy != 0 {
 		t.Errorf("preview: got %+v, want no changes", changes)
@@ -460,7 +459,7 @@ func TestState_WhatCannotBeKeptIsRefusedBeforeThePlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.terraform(name, tc.code, tc.change)
-			got := w.over(w.update(name))
+			got := w.Over(w.Update(name))
 			w.wants(got, workflow.Failed, tc.reason)
 			if !strings.Contains(got.Detail, tc.says) {
 				t.Errorf("got the detail %q, want it to say %q", got.Detail, tc.says)
@@ -508,7 +507,7 @@ func TestState_S3(t *testing.T) {
 	if status, body := bucket(http.MethodGet, "/states/"+key, ""); status != http.StatusOK || !bytes.Contains(body, []byte(`"terraform_version"`)) {
 		t.Errorf("the state in the bucket: got %d %.200s", status, body)
 	}
-	if _, err := os.Stat(filepath.Join(w.data, embedded.StateDir, "default", w.workspaceID("in-s3"))); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(w.Data, embedded.StateDir, "default", w.workspaceID("in-s3"))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a state directory was made beside the bucket: %v", err)
 	}
 
@@ -517,7 +516,7 @@ func TestState_S3(t *testing.T) {
 	if status, body := bucket(http.MethodPut, "/states/"+key+".tflock", lock); status != http.StatusOK {
 		t.Fatalf("put lock: got %d %s", status, body)
 	}
-	got := w.over(w.update("in-s3"))
+	got := w.Over(w.Update("in-s3"))
 	w.wants(got, workflow.Failed, workflow.ReasonStepFailed)
 	if got.Result == nil || got.Result.Lock == nil || got.Result.Lock.Who != "somebody@elsewhere" || !strings.Contains(got.Detail, "dayfly state unlock in-s3 11111111") {
 		t.Errorf("got %q and %+v, want who holds the lock and what to do", got.Detail, got.Result)
@@ -525,7 +524,7 @@ func TestState_S3(t *testing.T) {
 	if status, body := bucket(http.MethodGet, "/states/"+key+".tflock", ""); status != http.StatusOK || string(body) != lock {
 		t.Errorf("the lock: got %d %s, want it as it was", status, body)
 	}
-	if text := w.log(got.ID, 0); strings.Contains(text, user.SecretAccessKey) || strings.Contains(text, user.AccessKeyID) {
+	if text := w.Log(got.ID, 0); strings.Contains(text, user.SecretAccessKey) || strings.Contains(text, user.AccessKeyID) {
 		t.Errorf("credentials are in the log:\n%s", text)
 	}
 }
@@ -535,21 +534,21 @@ func TestSources_FilesThatMoveBehindAWaitingRunAreRefused(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.write("moving/main.txt", "as submitted")
-	w.put("moving", map[string]string{"update": engine}, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.source, "moving") })
-	first := w.update("moving")
+	w.put("moving", map[string]string{"update": engine}, func(ws *api.Workspace) { ws.Source.Directory = filepath.Join(w.Source, "moving") })
+	first := w.Update("moving")
 	w.said("start " + first)
-	second := w.update("moving") // waits for the slot
+	second := w.Update("moving") // waits for the slot
 	w.write("moving/main.txt", "as edited since")
 	w.letGo(first)
-	w.wants(w.over(first), workflow.Succeeded, "")
-	w.wants(w.until(second, "the end of "+second, func(wf api.Workflow) bool {
+	w.wants(w.Over(first), workflow.Succeeded, "")
+	w.wants(w.Until(second, "the end of "+second, func(wf api.Workflow) bool {
 		if w.has("start " + second) {
 			t.Fatal("the run has started with files that were not submitted")
 		}
 		return wf.State.Terminal() && !wf.SlotHeld
 	}), workflow.Failed, workflow.ReasonSourceMoved)
-	third := w.update("moving")
+	third := w.Update("moving")
 	w.letGo(third)
-	w.wants(w.over(third), workflow.Succeeded, "")
+	w.wants(w.Over(third), workflow.Succeeded, "")
 	w.order("start "+first, "end "+first, "start "+third, "end "+third)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // C1, L1: the launch queue is SQS at its worst: each message comes twice, some of a batch are refused,
@@ -78,11 +79,11 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 	}
 	ids := make([]string, workflows)
 	for i := range ids {
-		ids[i] = w.submit(api.Submit{Workspace: fmt.Sprintf("ws-%d", i%workspaces), Operation: workflow.Update})
+		ids[i] = w.Submit(api.Submit{Workspace: fmt.Sprintf("ws-%d", i%workspaces), Operation: workflow.Update})
 	}
-	grows(t, "side effects", workflows, func() int { return len(w.lines()) })
+	uptest.Grows(t, "side effects", workflows, func() int { return len(w.lines()) })
 	for _, id := range ids {
-		w.wants(w.over(id), workflow.Succeeded, workflow.ReasonNone)
+		w.wants(w.Over(id), workflow.Succeeded, workflow.ReasonNone)
 	}
 	times := map[string]int{}
 	for _, line := range w.lines() {
@@ -91,7 +92,7 @@ func TestExactlyOneStart_OverSQSAtItsWorst(t *testing.T) {
 	}
 	for _, id := range ids {
 		if times[id] != 1 {
-			t.Errorf("workflow %s was done %d times; timeline:\n%s", id, times[id], w.timeline(id))
+			t.Errorf("workflow %s was done %d times; timeline:\n%s", id, times[id], w.Timeline(id))
 		}
 	}
 	// That nothing was done twice counts only if the trouble was there.

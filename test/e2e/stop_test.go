@@ -24,6 +24,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 	"github.com/dayfly-dev/dayfly/test/built"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // held is a workspace that upArg's launcher never launches.
@@ -64,28 +65,14 @@ func playUp(ctx context.Context, data, sources, runner string, out io.Writer) er
 	return errors.Join(up.Run(ctx), up.Close())
 }
 
-// spawn starts an `up` on the world's data that is a process of its own. It is killed at the end of the test, if it lives.
-func (w *world) spawn(environ []string, path string, args ...string) *built.Up {
-	w.t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(w.t.Context()), path, args...)
-	cmd.Env = environ
-	up, err := built.StartUp(w.t.Context(), cmd, w.data)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	up.EndWith(w.t)
-	w.cl = personWith(w.t, up.URL, up.Token)
-	return up
-}
-
-// spawnSelf starts this binary as one.
+// spawnSelf starts this binary as an `up` that is a process of its own.
 func (w *world) spawnSelf() *built.Up {
-	w.t.Helper()
+	w.T.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	return w.spawn(os.Environ(), self, upArg, w.data, w.source, runnerBinary(w.t))
+	return w.Spawn(exec.CommandContext(context.WithoutCancel(w.T.Context()), self, upArg, w.Data, w.Source, runnerBinary(w.T)))
 }
 
 // L9: the product, told to stop while workflows run, ends them, hears how they ended, and leaves no
@@ -97,20 +84,21 @@ func TestStop_TheProgramEndsItsWorkOnSIGTERM(t *testing.T) {
 	t.Parallel()
 	w := prepare(t)
 	home, temp := t.TempDir(), t.TempDir()
-	environ := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temp}
-	p := w.spawn(environ, binary(t), "up", "--listen", "127.0.0.1:0", "--data", w.data, "--source-root", w.source)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), binary(t), "up", "--listen", "127.0.0.1:0", "--data", w.Data, "--source-root", w.Source)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + temp}
+	p := w.Spawn(cmd)
 	w.put("one", map[string]string{"update": waiting, "insights_scan": waiting})
 	w.put("two", map[string]string{"update": `: >"$SHARED/late"`})
-	ids := []string{w.update("one"), w.scan("one")}
-	eventually(t, "both engines", func() bool { return len(w.lines()) == 2 })
-	if len(processesOf(t, w.data)) == 0 && runtime.GOOS == "linux" {
+	ids := []string{w.Update("one"), w.scan("one")}
+	uptest.Eventually(t, "both engines", func() bool { return len(w.lines()) == 2 })
+	if len(uptest.ProcessesOf(t, w.Data)) == 0 && runtime.GOOS == "linux" {
 		t.Fatal("running engines are not found")
 	}
 
 	if err := p.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	w.leftNothing()
+	w.LeftNothing()
 	entries, err := os.ReadDir(temp)
 	if err != nil {
 		t.Fatal(err)
@@ -121,15 +109,14 @@ func TestStop_TheProgramEndsItsWorkOnSIGTERM(t *testing.T) {
 	w.order("start 1", "start 1", "interrupted 1", "interrupted 1")
 
 	w.open()
-	t.Cleanup(w.stop)
 	for _, id := range ids {
-		got := w.workflow(id)
+		got := w.Workflow(id)
 		w.wants(got, workflow.Failed, workflow.ReasonInterrupted)
 		if got.SlotHeld || got.Attempt != 1 {
 			t.Errorf("%s: attempt %d, slot held: %v", id, got.Attempt, got.SlotHeld)
 		}
 	}
-	w.wants(w.over(w.update("two")), workflow.Succeeded, workflow.ReasonNone)
+	w.wants(w.Over(w.Update("two")), workflow.Succeeded, workflow.ReasonNone)
 }
 
 // L9: the same within a process, where goroutines can be counted.
@@ -138,17 +125,17 @@ func TestStop_LeavesNoGoroutine(t *testing.T) {
 	t.Cleanup(func() { leak.None(t, before) }) // after everything else is closed
 	w := start(t)
 	w.put("one", map[string]string{"update": waiting, "preview": "true"})
-	w.wants(w.over(w.submit(api.Submit{Workspace: "one", Operation: workflow.Preview})), workflow.Succeeded, workflow.ReasonNone)
-	w.update("one")
+	w.wants(w.Over(w.Submit(api.Submit{Workspace: "one", Operation: workflow.Preview})), workflow.Succeeded, workflow.ReasonNone)
+	w.Update("one")
 	w.said("start 1")
-	w.stop()
+	w.Stop()
 	w.order("start 1", "interrupted 1")
 	w.open()
-	page, err := w.cl.Workflows(t.Context(), client.Filter{State: string(workflow.Failed)})
+	page, err := w.Client.Workflows(t.Context(), client.Filter{State: string(workflow.Failed)})
 	if err != nil || len(page.Items) != 1 || page.Items[0].Reason != workflow.ReasonInterrupted {
 		t.Errorf("got %+v, %v, want one that was interrupted", page.Items, err)
 	}
-	w.stop()
+	w.Stop()
 }
 
 // L9, C3, C5: whatever `up` was at when it was killed, its runners and engines die with it, and the
@@ -166,35 +153,34 @@ func TestStop_KilledAndStartedAgain(t *testing.T) {
 	w.put(held, map[string]string{"update": effect})
 	w.put("late", map[string]string{"update": effect})
 
-	running := w.update("deployed")
+	running := w.Update("deployed")
 	scanned := w.scan("scanned")
 	for _, id := range []string{running, scanned} {
 		w.said(id + " 1")
 	}
-	claimed := w.update(held)
-	w.until(claimed, "a refused launch", func(got api.Workflow) bool {
-		return got.State == workflow.Claimed && strings.Contains(w.timeline(claimed), "not now")
+	claimed := w.Update(held)
+	w.Until(claimed, "a refused launch", func(got api.Workflow) bool {
+		return got.State == workflow.Claimed && strings.Contains(w.Timeline(claimed), "not now")
 	})
-	behind, late := w.update("deployed"), w.update("late")
+	behind, late := w.Update("deployed"), w.Update("late")
 	for _, id := range []string{behind, late} {
-		if got := w.workflow(id); got.State != workflow.Pending {
+		if got := w.Workflow(id); got.State != workflow.Pending {
 			t.Errorf("%s of %s is %s", id, got.Workspace, got.State)
 		}
 	}
 
 	p.Kill()
 	// Nobody has cleaned up yet: they die by themselves.
-	eventually(t, "the end of its processes", func() bool { return len(processesOf(t, w.data)) == 0 })
+	uptest.Eventually(t, "the end of its processes", func() bool { return len(uptest.ProcessesOf(t, w.Data)) == 0 })
 
 	w.letGo(behind)
 	w.open()
-	t.Cleanup(w.stop)
-	w.wants(w.over(running), workflow.Failed, workflow.ReasonTaskStopped)
+	w.wants(w.Over(running), workflow.Failed, workflow.ReasonTaskStopped)
 	for id, attempt := range map[string]int{scanned: 2, claimed: 2, behind: 1, late: 1} {
-		got := w.over(id)
+		got := w.Over(id)
 		w.wants(got, workflow.Succeeded, workflow.ReasonNone)
 		if got.Attempt != attempt {
-			t.Errorf("%s of %s: got attempt %d, want %d; timeline:\n%s", id, got.Workspace, got.Attempt, attempt, w.timeline(id))
+			t.Errorf("%s of %s: got attempt %d, want %d; timeline:\n%s", id, got.Workspace, got.Attempt, attempt, w.Timeline(id))
 		}
 	}
 	want := []string{running + " 1", scanned + " 1", scanned + " 2", claimed + " 2", behind + " 1", late + " 1"}
@@ -216,23 +202,22 @@ func TestStop_KilledInAnApplyLosesNoLineOfItsLog(t *testing.T) {
 	w.put("one", map[string]string{"update": fmt.Sprintf(`for n in $(seq %d); do echo "line $n"; done
 until [ -e "$SHARED/never" ]; do sleep 0.05; done
 `, lines)})
-	id := w.update("one")
-	w.until(id, "its start", func(wf api.Workflow) bool { return wf.State == workflow.Running })
-	spool := filepath.Join(w.data, embedded.JobsDir, w.workflow(id).Task, contract.SpoolName)
-	eventually(t, "the last line in the runner's file", func() bool {
+	id := w.Update("one")
+	w.Until(id, "its start", func(wf api.Workflow) bool { return wf.State == workflow.Running })
+	spool := filepath.Join(w.Data, embedded.JobsDir, w.Workflow(id).Task, contract.SpoolName)
+	uptest.Eventually(t, "the last line in the runner's file", func() bool {
 		b, err := os.ReadFile(spool)
 		return err == nil && bytes.Contains(b, fmt.Appendf(nil, "line %d", lines))
 	})
-	if before := strings.Count(w.log(id, 1), "line "); before == lines {
+	if before := strings.Count(w.Log(id, 1), "line "); before == lines {
 		t.Log("all of it was sent before the kill") // which then shows nothing
 	}
 	p.Kill()
 
 	w.open()
-	t.Cleanup(w.stop)
-	got := w.over(id)
+	got := w.Over(id)
 	w.wants(got, workflow.Failed, workflow.ReasonTaskStopped)
-	why, err := w.cl.Why(t.Context(), id)
+	why, err := w.Client.Why(t.Context(), id)
 	if err != nil || !strings.HasPrefix(got.Detail, "dayfly was stopped or killed while the run was in progress, and the run ended with it") || !strings.Contains(why.Next, "half changed: a preview (dayfly run one)") {
 		t.Errorf("it failed with %q, and next is %q, %v", got.Detail, why.Next, err)
 	}
@@ -240,11 +225,11 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 	for n := range lines {
 		_, _ = fmt.Fprintf(&want, "line %d\n", n+1)
 	}
-	if log := w.log(id, 1); !strings.HasSuffix(log, want.String()) || strings.Count(log, "line ") != lines {
+	if log := w.Log(id, 1); !strings.HasSuffix(log, want.String()) || strings.Count(log, "line ") != lines {
 		t.Errorf("got %d lines, want %d; the log ends with %q", strings.Count(log, "line "), lines, log[max(0, len(log)-200):])
 	}
-	w.stop()
-	w.leftNothing()
+	w.Stop()
+	w.LeftNothing()
 }
 
 // C10: the agent of dayfly up makes itself a new token where that of its pool was rotated.
@@ -252,8 +237,8 @@ func TestUp_GoesOnAfterTheTokenOfItsPoolWasRotated(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.put("good", map[string]string{"update": "true"})
-	if _, err := w.cl.RotatePoolToken(t.Context(), "default", api.RotateToken{}); err != nil {
+	if _, err := w.Client.RotatePoolToken(t.Context(), "default", api.RotateToken{}); err != nil {
 		t.Fatal(err)
 	}
-	w.over(w.update("good"))
+	w.Over(w.Update("good"))
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/ports"
+	"github.com/dayfly-dev/dayfly/test/built"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // deaf is a launcher that does not notice how tasks end, while it is deaf: what has stopped seems to
@@ -92,12 +94,12 @@ func TestTime_ScanOfADeadRunnerRunsAgain(t *testing.T) {
 			w.kill(id)
 			if !seen {
 				w.minutes(9)
-				if got := w.workflow(id); got.State != workflow.Running {
+				if got := w.Workflow(id); got.State != workflow.Running {
 					t.Errorf("after 9 minutes it is %s", got.State)
 				}
 				w.minutes(2)
 			}
-			got := w.over(id)
+			got := w.Over(id)
 			w.wants(got, workflow.Succeeded, workflow.ReasonNone)
 			if got.Attempt != 2 {
 				t.Errorf("got attempt %d", got.Attempt)
@@ -115,10 +117,10 @@ func TestTime_DeploymentOfADeadRunnerFailsAndIsNotRunAgain(t *testing.T) {
 		t.Parallel()
 		w := start(t)
 		w.put("one", map[string]string{"update": waiting})
-		id := w.update("one")
+		id := w.Update("one")
 		w.said("start 1")
 		w.kill(id)
-		w.wants(w.over(id), workflow.Failed, workflow.ReasonTaskStopped)
+		w.wants(w.Over(id), workflow.Failed, workflow.ReasonTaskStopped)
 		w.minutes(30)
 		w.stays(id, "start 1")
 	})
@@ -127,37 +129,37 @@ func TestTime_DeploymentOfADeadRunnerFailsAndIsNotRunAgain(t *testing.T) {
 		l := &deaf{}
 		w := start(t, l.wrap(t))
 		w.put("one", map[string]string{"update": waiting})
-		id := w.update("one")
+		id := w.Update("one")
 		w.said("start 1")
 		w.kill(id)
 		w.minutes(9)
-		if got := w.workflow(id); got.State != workflow.Running {
+		if got := w.Workflow(id); got.State != workflow.Running {
 			t.Errorf("after 9 minutes it is %s", got.State)
 		}
 		w.minutes(2)
-		got := w.workflow(id)
+		got := w.Workflow(id)
 		w.wants(got, workflow.Failed, workflow.ReasonRunnerLost)
 		if !got.SlotHeld {
 			t.Error("the workspace is free although nothing proves the end of its task")
 		}
 		w.minutes(30)
-		if !w.workflow(id).SlotHeld {
+		if !w.Workflow(id).SlotHeld {
 			t.Error("the workspace is free half an hour later, and nothing proves the end of its task")
 		}
 		l.hears.Store(true)
-		w.wants(w.over(id), workflow.Failed, workflow.ReasonRunnerLost)
+		w.wants(w.Over(id), workflow.Failed, workflow.ReasonRunnerLost)
 		w.stays(id, "start 1")
 	})
 }
 
 // stays checks that an ended deployment had one attempt and that its side effects are these.
 func (w *world) stays(id string, want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	// Another run of the workspace goes through, and brings nothing of the first one back.
 	w.put("one", map[string]string{"update": `echo next >>"$EFFECTS"`})
-	w.wants(w.over(w.update("one")), workflow.Succeeded, workflow.ReasonNone)
-	if got := w.workflow(id); got.Attempt != 1 || got.State != workflow.Failed {
-		w.t.Errorf("it is %s, attempt %d", got.State, got.Attempt)
+	w.wants(w.Over(w.Update("one")), workflow.Succeeded, workflow.ReasonNone)
+	if got := w.Workflow(id); got.Attempt != 1 || got.State != workflow.Failed {
+		w.T.Errorf("it is %s, attempt %d", got.State, got.Attempt)
 	}
 	w.order(append(want, "next")...)
 }
@@ -175,7 +177,7 @@ func TestTime_ControlPlaneAwayForElevenMinutesFailsNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, running(t, "the control plane", s.Run, s.Close)
+		return s, uptest.Running(t, "the control plane", s.Run, s.Close)
 	}
 	address, err := ports.Free(t.Context()) // it comes back there
 	if err != nil {
@@ -186,21 +188,21 @@ func TestTime_ControlPlaneAwayForElevenMinutesFailsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Agent.Settings.WorkingDirectory = filepath.Join(filepath.Dir(w.data), "agent")
+	c.Agent.Settings.WorkingDirectory = filepath.Join(filepath.Dir(w.Data), "agent")
 	c.Agent.Settings.ServiceURL, c.Agent.Settings.Token = s.URL(), redact.New(pool)
 	a, err := embedded.OpenAgent(t.Context(), c.Agent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopAgent := running(t, "the agent", a.Run, a.Close)
-	w.cl = person(t, s)
+	stopAgent := uptest.Running(t, "the agent", a.Run, a.Close)
+	w.Serves(s)
 	state := func(in *api.Workspace) { in.State = &api.State{Kind: api.StateDirectory} }
 	const untilTold = `echo "start $DAYFLY_WORKFLOW_ID" >>"$EFFECTS"
 until [ -e "$SHARED/go-$DAYFLY_WORKFLOW_ID" ]; do sleep 0.05; done
 `
 	w.put("one", map[string]string{"update": untilTold, "insights_scan": untilTold}, state)
 	w.put("two", map[string]string{"update": untilTold}, state)
-	ids := []string{w.update("one"), w.scan("one"), w.update("two")}
+	ids := []string{w.Update("one"), w.scan("one"), w.Update("two")}
 	for _, id := range ids {
 		w.said("start " + id)
 	}
@@ -209,13 +211,13 @@ until [ -e "$SHARED/go-$DAYFLY_WORKFLOW_ID" ]; do sleep 0.05; done
 	w.clock.advance(11 * time.Minute)
 	w.letGo(ids[2]) // one ends meanwhile, and keeps its result
 	s, stopServer = open(address)
-	w.cl = person(t, s)
+	w.Serves(s)
 	for range 9 { // a pass for each minute: silence is counted from here
 		if _, err := s.Plane().Pass(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			if got := w.workflow(id); got.State != workflow.Running && got.State != workflow.Succeeded {
+			if got := w.Workflow(id); got.State != workflow.Running && got.State != workflow.Succeeded {
 				t.Fatalf("%s is %s (%s): %s", id, got.State, got.Reason, got.Detail)
 			}
 		}
@@ -224,7 +226,7 @@ until [ -e "$SHARED/go-$DAYFLY_WORKFLOW_ID" ]; do sleep 0.05; done
 	w.letGo(ids[0])
 	w.letGo(ids[1])
 	for _, id := range ids {
-		got := w.over(id)
+		got := w.Over(id)
 		w.wants(got, workflow.Succeeded, workflow.ReasonNone)
 		if got.Attempt != 1 {
 			t.Errorf("%s: got attempt %d", id, got.Attempt)
@@ -241,12 +243,12 @@ func TestTime_DeadlineInterruptsTheEngine(t *testing.T) {
 	// On a busy machine the time may be up before there is an engine: it gets more, until there is one.
 	for most := 2 * time.Second; ; most *= 4 {
 		w.put("one", map[string]string{"update": waiting}, func(in *api.Workspace) { in.MaxRuntime = most.String() })
-		got := w.over(w.update("one"))
+		got := w.Over(w.Update("one"))
 		w.wants(got, workflow.Failed, workflow.ReasonDeadline)
 		if ran := got.EndedAt.Sub(*got.StartedAt); ran < most/2 { // the runner's time began when it asked
 			t.Errorf("it was ended after %s of %s", ran, most)
 		}
-		if w.has("start 1") || most > patience {
+		if w.has("start 1") || most > built.Patience {
 			break
 		}
 	}
@@ -258,21 +260,21 @@ func TestTime_CancelInterruptsTheEngine(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.put("one", map[string]string{"update": waiting, "insights_scan": waiting})
-	for _, id := range []string{w.update("one"), w.scan("one")} {
-		w.until(id, "the start of "+id, func(got api.Workflow) bool { return got.State == workflow.Running })
+	for _, id := range []string{w.Update("one"), w.scan("one")} {
+		w.Until(id, "the start of "+id, func(got api.Workflow) bool { return got.State == workflow.Running })
 	}
-	eventually(t, "both engines", func() bool { return len(w.lines()) == 2 })
-	page, err := w.cl.Workflows(t.Context(), client.Filter{State: string(workflow.Running)})
+	uptest.Eventually(t, "both engines", func() bool { return len(w.lines()) == 2 })
+	page, err := w.Client.Workflows(t.Context(), client.Filter{State: string(workflow.Running)})
 	if err != nil || len(page.Items) != 2 {
 		t.Fatalf("got %d running, %v", len(page.Items), err)
 	}
 	for _, wf := range page.Items {
-		if _, err := w.cl.Cancel(t.Context(), wf.ID, ""); err != nil {
+		if _, err := w.Client.Cancel(t.Context(), wf.ID, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, wf := range page.Items {
-		got := w.over(wf.ID)
+		got := w.Over(wf.ID)
 		w.wants(got, workflow.Cancelled, workflow.ReasonCancelled)
 		if got.Attempt != 1 {
 			t.Errorf("%s: got attempt %d", wf.ID, got.Attempt)

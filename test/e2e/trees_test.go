@@ -8,19 +8,20 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // tree asks for a tree and waits until it has ended.
 func (w *world) tree(in api.NewTree) (got api.Tree) {
-	w.t.Helper()
-	got, err := w.cl.SubmitTree(w.t.Context(), in)
+	w.T.Helper()
+	got, err := w.Client.SubmitTree(w.T.Context(), in)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	eventually(w.t, "the end of tree "+got.ID, func() bool {
-		got, err = w.cl.Tree(w.t.Context(), got.ID)
+	uptest.Eventually(w.T, "the end of tree "+got.ID, func() bool {
+		got, err = w.Client.Tree(w.T.Context(), got.ID)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		return got.EndedAt != nil
 	})
@@ -28,13 +29,13 @@ func (w *world) tree(in api.NewTree) (got api.Tree) {
 }
 
 func (w *world) wantNodes(got api.Tree, state string, want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	var nodes []string
 	for _, n := range got.Nodes {
 		nodes = append(nodes, n.Workspace+" "+n.State)
 	}
 	if diff := cmp.Diff(want, nodes); diff != "" || got.State != state {
-		w.t.Errorf("the tree is %s, want %s (-want +got):\n%s\n%+v", got.State, state, diff, got.Nodes)
+		w.T.Errorf("the tree is %s, want %s (-want +got):\n%s\n%+v", got.State, state, diff, got.Nodes)
 	}
 }
 

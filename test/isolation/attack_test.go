@@ -26,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/arch"
 	"github.com/dayfly-dev/dayfly/test/built"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 const secret = "the-victims-secret"
@@ -112,27 +113,27 @@ func attack(t *testing.T, target string) {
 		}
 		t.Run(a.name, func(t *testing.T) {
 			one, s := *w, *w.site
-			s.t = t
+			s.World = s.As(t)
 			one.site, one.result, one.name = &s, r, a.name
 			one.make(a)
 		})
 	}
-	if _, err := w.cl.Cancel(t.Context(), w.victim, ""); err != nil {
+	if _, err := w.Client.Cancel(t.Context(), w.victim, ""); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the victim is cancelled", func() bool { wf := w.show(w.victim); return wf.State == workflow.Cancelled && !wf.SlotHeld })
+	uptest.Eventually(t, "the victim is cancelled", func() bool { wf := w.Workflow(w.victim); return wf.State == workflow.Cancelled && !wf.SlotHeld })
 	if err := w.up.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	w.leftNothing()
+	w.LeftNothing()
 }
 
 // newWorld starts a dayfly, with a file open that is none of its business, and the victim.
 func newWorld(t *testing.T, target string) *world {
 	t.Helper()
 	s := newSite(t)
-	dir := filepath.Join(s.data, embedded.SecretsDir)
-	err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(s.data, 0o711))
+	dir := filepath.Join(s.Data, embedded.SecretsDir)
+	err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(s.Data, 0o711))
 	for name, value := range map[string]string{"victim": secret, "own": ownSecret, "doc": `{"password": "` + ownPart + `"}`} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(value), 0o600))
 	}
@@ -145,17 +146,17 @@ func newWorld(t *testing.T, target string) *world {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	w := &world{site: s, target: target, precious: newPrecious(t, filepath.Dir(s.data)), up: s.spawn(target, open, open, open)} // the first numbers are taken
-	token, err := s.cl.CreateToken(t.Context(), api.NewToken{Name: "operator", Role: "operator"})
+	w := &world{site: s, target: target, precious: newPrecious(t, filepath.Dir(s.Data)), up: s.spawn(target, open, open, open)} // the first numbers are taken
+	token, err := s.Client.CreateToken(t.Context(), api.NewToken{Name: "operator", Role: "operator"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.operator, w.operatorToken = s.client(w.up.URL, token.Value), token.Value
+	w.operator, w.operatorToken = uptest.Person(t, w.URL, token.Value), token.Value
 	s.put("victim", "wait", func(in *api.Workspace) {
 		in.Secrets = []api.Secret{{Env: "TOKEN", Ref: "file:victim"}, {File: "token", Ref: "file:victim"}}
 	})
-	w.victim = s.submit("victim", workflow.Update)
-	until(t, "the victim runs", func() bool { return s.show(w.victim).State == workflow.Running })
+	w.victim = s.Update("victim")
+	uptest.Eventually(t, "the victim runs", func() bool { return s.Workflow(w.victim).State == workflow.Running })
 	return w
 }
 
@@ -171,12 +172,12 @@ func (w *world) make(a attempt) {
 		w.jobSucceeds(a.name, a.name+args)
 	}
 	if len(w.result.tried) == 0 {
-		w.t.Error("nothing was tried")
+		w.T.Error("nothing was tried")
 	}
-	if diff := w.precious.diff(w.t); diff != "" {
+	if diff := w.precious.diff(w.T); diff != "" {
 		w.tried("touch what lies outside", false, "%s", diff)
 	}
-	if got := w.show(w.victim).State; got != workflow.Running {
+	if got := w.Workflow(w.victim).State; got != workflow.Running {
 		w.tried("end another job", false, "the victim is %s", got)
 	}
 }
@@ -194,23 +195,22 @@ func (w *world) record(line string) {
 	w.result.tried = append(w.result.tried, line)
 	if strings.Contains(line, ": BREACH") {
 		w.breaches++
-		w.t.Error(line)
+		w.T.Error(line)
 	}
 }
 
 // job runs the attack in a workspace, and takes over what it says of its single attempts.
 func (w *world) job(name, command string, change ...func(*api.Workspace)) (api.Workflow, string) {
-	w.t.Helper()
+	w.T.Helper()
 	w.put(name, command, change...)
-	id := w.submit(name, workflow.Update)
-	until(w.t, "the attack is over", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-	return w.show(id), w.attempted(id)
+	id := w.Update(name)
+	return w.Over(id), w.attempted(id)
 }
 
 // attempted takes over what a run says of its single attempts, and returns all that it said.
 func (w *world) attempted(id string) string {
-	w.t.Helper()
-	log := w.log(id)
+	w.T.Helper()
+	log := w.Log(id, 0)
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "tried ") {
 			w.record(strings.TrimSpace(line))
@@ -221,10 +221,10 @@ func (w *world) attempted(id string) string {
 
 // jobSucceeds is job for an attack that comes to its end.
 func (w *world) jobSucceeds(name, command string, change ...func(*api.Workspace)) (api.Workflow, string) {
-	w.t.Helper()
+	w.T.Helper()
 	wf, log := w.job(name, command, change...)
 	if wf.State != workflow.Succeeded || !strings.Contains(log, "tried ") {
-		w.t.Errorf("got %s (%s: %s), want that the attack ran to its end:\n%s", wf.State, wf.Reason, wf.Detail, log)
+		w.T.Errorf("got %s (%s: %s), want that the attack ran to its end:\n%s", wf.State, wf.Reason, wf.Detail, log)
 	}
 	return wf, log
 }
@@ -319,11 +319,11 @@ func descriptors(t *testing.T, up *built.Up) int {
 }
 
 // api is the port of the API.
-func (w *world) api() string { return w.up.URL[strings.LastIndex(w.up.URL, ":")+1:] }
+func (w *world) api() string { return w.URL[strings.LastIndex(w.URL, ":")+1:] }
 
 // ports are the TCP ports at which the dayfly listens, but for one: each as " port:NUMBER". A container sees none.
 func (w *world) ports(without string) string {
-	t := w.t
+	t := w.T
 	t.Helper()
 	if w.target == config.TargetDocker {
 		return ""

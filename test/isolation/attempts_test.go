@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/runner"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // attempt is a way to break out of a job, or to make Dayfly do it. It is made of several single attempts.
@@ -40,14 +41,14 @@ var attempts = []attempt{
 		if w.target == config.TargetDocker {
 			return "/dayfly /run/dayfly /tmp"
 		}
-		return w.data
+		return w.Data
 	}},
 	{name: "relay", what: "call the relay and the API for another job", args: func(w *world) string { return w.victim + " wf_made_up" + w.ports("") }},
 	{name: "connections", what: "hold 1000 connections to the relay", try: (*world).connections},
 	{name: "others", what: "read and write other jobs' files, find their secrets", args: func(w *world) string {
 		var dirs []string
 		for _, dir := range []string{embedded.JobsDir, embedded.ContainersDir, embedded.RelayDir, embedded.SecretsDir} {
-			dirs = append(dirs, filepath.Join(w.data, dir))
+			dirs = append(dirs, filepath.Join(w.Data, dir))
 		}
 		return strings.Join(append(dirs, w.stateDir("victim")), " ")
 	}},
@@ -57,7 +58,7 @@ var attempts = []attempt{
 	{name: "mounts", what: "mount, make devices, write to the system, load a program into the kernel"},
 	{name: "outside", what: "see the machine: its files, network, processes, Docker engine", only: config.TargetDocker, not: "a process is on the machine",
 		args: func(w *world) string {
-			return w.data + " " + w.precious.dir + " /work /root /home /dayfly/source /dayfly/work/given"
+			return w.Data + " " + w.precious.dir + " /work /root /home /dayfly/source /dayfly/work/given"
 		}},
 	{name: "symlinks", what: "put links where the launcher or the runner writes", try: (*world).symlinks},
 	{name: "hardlink", what: "get a file of root by a hard link in the state directory", try: (*world).hardlink},
@@ -102,38 +103,38 @@ func (w *world) connections() {
 	const most = 200 // 16 for each of ten jobs, and some
 	name := "connections"
 	w.put(name, name+w.ports(w.api()))
-	before, peak := descriptors(w.t, w.up), 0
-	id := w.submit(name, workflow.Update)
-	until(w.t, "the attack is over", func() bool {
-		peak = max(peak, descriptors(w.t, w.up)-before)
-		wf := w.show(id) // it answers meanwhile
+	before, peak := descriptors(w.T, w.up), 0
+	id := w.Update(name)
+	uptest.Eventually(w.T, "the attack is over", func() bool {
+		peak = max(peak, descriptors(w.T, w.up)-before)
+		wf := w.Workflow(id) // it answers meanwhile
 		return wf.State.Terminal() && !wf.SlotHeld
 	})
-	log := w.log(id)
+	log := w.Log(id, 0)
 	w.tried("take the descriptors of Dayfly", peak < most && strings.Contains(log, "connections to"), "%d more were open; %s", peak, strings.TrimSpace(log[strings.LastIndex(log[:max(0, len(log)-1)], "\n")+1:]))
 }
 
 // privateFiles are the files that only Dayfly may read.
 func (w *world) privateFiles() string {
-	paths := []string{filepath.Join(w.data, "lock")}
-	_ = filepath.WalkDir(filepath.Dir(filepath.Join(w.data, embedded.DatabaseFile)), func(path string, d os.DirEntry, err error) error {
+	paths := []string{filepath.Join(w.Data, "lock")}
+	_ = filepath.WalkDir(filepath.Dir(filepath.Join(w.Data, embedded.DatabaseFile)), func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			paths = append(paths, path)
 		}
 		return err
 	})
 	if len(paths) < 5 {
-		w.t.Fatalf("found only %v", paths)
+		w.T.Fatalf("found only %v", paths)
 	}
 	return strings.Join(paths, " ")
 }
 
 // rooted makes the attack a file that makes the user who runs it root: one that a job can reach in either place.
 func (w *world) rooted() string {
-	path := filepath.Join(w.site.source, "rooted")
-	b, err := os.ReadFile(filepath.Join(w.site.source, "attack"))
+	path := filepath.Join(w.site.Source, "rooted")
+	b, err := os.ReadFile(filepath.Join(w.site.Source, "attack"))
 	if err := errors.Join(err, os.WriteFile(path, b, 0o755), os.Chmod(path, 0o755|os.ModeSetuid)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if w.target == config.TargetDocker {
 		return "/dayfly/work/given/rooted"
@@ -143,34 +144,34 @@ func (w *world) rooted() string {
 
 // planted runs in a source of its own, which only root may read, so that what the job finds is in its copy.
 func (w *world) planted() {
-	source := filepath.Join(filepath.Dir(w.data), "planted")
-	other := filepath.Join(filepath.Dir(w.data), "of-another-user")
+	source := filepath.Join(filepath.Dir(w.Data), "planted")
+	other := filepath.Join(filepath.Dir(w.Data), "of-another-user")
 	write := func(path, text string, mode os.FileMode) error {
 		return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode))
 	}
-	b, err := os.ReadFile(filepath.Join(w.site.source, "attack"))
+	b, err := os.ReadFile(filepath.Join(w.site.Source, "attack"))
 	err = errors.Join(err, write(filepath.Join(source, "attack"), string(b), 0o755), write(filepath.Join(source, "code"), "code\n", 0o600))
 	for _, name := range []string{".git/config", "modules/net/terraform.tfstate", "modules/net/.terraform/terraform.tfstate", "terraform.tfstate.backup"} {
 		err = errors.Join(err, write(filepath.Join(source, name), "planted\n", 0o644))
 	}
 	if err = errors.Join(err, write(other, "planted\n", 0o600), os.Chmod(source, 0o700)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	in := func(in *api.Workspace) { in.Source.Directory = source }
 	if linked := filepath.Join(source, "linked"); os.Geteuid() == 0 {
 		if err := errors.Join(os.Chown(other, 12345, 12345), os.Link(other, linked)); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		w.put("planted", "say", in)
-		_, err := w.cl.Submit(w.t.Context(), api.Submit{Workspace: "planted", Operation: workflow.Update})
+		_, err := w.Client.Submit(w.T.Context(), api.Submit{Workspace: "planted", Operation: workflow.Update})
 		w.tried("run a source with a hard link to another user's file", errors.Is(err, workflow.ErrForbidden), "%v", err)
 		if err := os.Remove(linked); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 	where := "/dayfly"
 	if w.target == config.TargetProcess {
-		where = ". " + filepath.Join(w.data, embedded.JobsDir) + " " + source
+		where = ". " + filepath.Join(w.Data, embedded.JobsDir) + " " + source
 	}
 	w.jobSucceeds("planted", "planted "+where, in)
 }
@@ -188,14 +189,14 @@ func (w *world) hardlink() {
 	w.job("hardlink", "once 0s", withState)
 	state := w.stateDir("hardlink")
 	if err := os.Remove(filepath.Join(state, "effects")); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	file := filepath.Join(w.precious.dir, "precious")
 	if err := os.Link(file, filepath.Join(state, "put-there")); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.jobSucceeds("hardlink", "hardlink "+file, withState)
-	diff := w.precious.diff(w.t)
+	diff := w.precious.diff(w.T)
 	w.tried("change its owner, mode or text", diff == "", "%s", cmp.Or(diff, "they are as before"))
 }
 
@@ -205,10 +206,10 @@ func (w *world) leftovers() {
 	_, log := w.job("leftovers", "leave "+key)
 	_, user, _ := strings.Cut(log, "uid ")
 	if user, _, _ = strings.Cut(user, " "); user == "" || !strings.Contains(log, "leave in /tmp <nil>") {
-		w.t.Fatalf("it left nothing:\n%s", log)
+		w.T.Fatalf("it left nothing:\n%s", log)
 	}
 	if w.target == config.TargetProcess {
-		until(w.t, "its user may be another's", func() bool { return free(w.t, user) })
+		uptest.Eventually(w.T, "its user may be another's", func() bool { return free(w.T, user) })
 	}
 	w.jobSucceeds("leftovers", "leftovers "+key)
 }
@@ -229,13 +230,12 @@ func (w *world) swarm() {
 	if w.target == config.TargetProcess {
 		// Nobody counts its processes where the kernel does not: a person cancels it.
 		w.put("swarm", "swarm "+mark)
-		id := w.submit("swarm", workflow.Update)
-		until(w.t, "the swarm is there", func() bool { return len(withArgument(mark)) >= 100 || w.show(id).State.Terminal() })
-		if _, err := w.cl.Cancel(w.t.Context(), id, ""); err != nil && !w.show(id).State.Terminal() {
-			w.t.Fatal(err)
+		id := w.Update("swarm")
+		uptest.Eventually(w.T, "the swarm is there", func() bool { return len(withArgument(mark)) >= 100 || w.Workflow(id).State.Terminal() })
+		if _, err := w.Client.Cancel(w.T.Context(), id, ""); err != nil && !w.Workflow(id).State.Terminal() {
+			w.T.Fatal(err)
 		}
-		until(w.t, "the swarm is over", func() bool { return w.show(id).State.Terminal() && !w.show(id).SlotHeld })
-		wf := w.show(id)
+		wf := w.Over(id)
 		left := withArgument(mark)
 		w.tried("go on after a cancel", wf.Attempt == 1 && len(left) == 0, "%s (%s: %s), attempt %d, %d are left", wf.State, wf.Reason, wf.Detail, wf.Attempt, len(left))
 		return
@@ -267,7 +267,7 @@ func (w *world) masks() {
 		w.tried("print a "+of, seen(text) == "***", "the log has %q", strings.TrimSpace(text))
 	}
 	if forms < 30 {
-		w.t.Errorf("the attack printed %d forms:\n%s", forms, log)
+		w.T.Errorf("the attack printed %d forms:\n%s", forms, log)
 	}
 }
 
@@ -281,45 +281,45 @@ func (w *world) posing() {
 		}
 	}
 	if lines < 14 {
-		w.t.Errorf("the attack printed %d lines:\n%s", lines, log)
+		w.T.Errorf("the attack printed %d lines:\n%s", lines, log)
 	}
 }
 
 // source is an operator's: whoever may write a workspace may not read the secrets of the machine with it.
 func (w *world) source() {
-	base := filepath.Dir(w.data)
+	base := filepath.Dir(w.Data)
 	made := func(err error) {
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
 	other, link, bound := filepath.Join(base, "around", "other-data"), filepath.Join(base, "a-link"), filepath.Join(base, "bound")
 	made(errors.Join(os.MkdirAll(filepath.Join(other, "state"), 0o755), os.WriteFile(filepath.Join(other, runner.DataMarker), nil, 0o600)))
-	made(errors.Join(os.Mkdir(bound, 0o755), os.Symlink(w.data, link)))
+	made(errors.Join(os.Mkdir(bound, 0o755), os.Symlink(w.Data, link)))
 	dirs := map[string]string{
-		"the data directory": w.data, "its states": filepath.Join(w.data, embedded.StateDir), "the directory around it": base, "a link to it": link,
-		"its secrets": filepath.Join(w.data, embedded.SecretsDir), "another's data directory": other, "another's states": filepath.Join(other, "state"),
+		"the data directory": w.Data, "its states": filepath.Join(w.Data, embedded.StateDir), "the directory around it": base, "a link to it": link,
+		"its secrets": filepath.Join(w.Data, embedded.SecretsDir), "another's data directory": other, "another's states": filepath.Join(other, "state"),
 		"the directory around another's": filepath.Dir(other),
 	}
 	if os.Geteuid() == 0 {
-		if err := syscall.Mount(w.data, bound, "", syscall.MS_BIND, ""); err != nil {
-			w.t.Logf("a bind mount was not tried: %v", err)
+		if err := syscall.Mount(w.Data, bound, "", syscall.MS_BIND, ""); err != nil {
+			w.T.Logf("a bind mount was not tried: %v", err)
 		} else {
-			w.t.Cleanup(func() { _ = syscall.Unmount(bound, syscall.MNT_DETACH) })
+			w.T.Cleanup(func() { _ = syscall.Unmount(bound, syscall.MNT_DETACH) })
 			dirs["a bind mount of it"] = bound
 		}
 	}
 	for what, dir := range dirs {
 		in := api.Workspace{Name: "as-source", RunSettings: api.RunSettings{
 			Engine: api.EngineCommand, Source: api.Source{Directory: dir},
-			Commands: map[string]string{"update": filepath.Join(w.site.source, "attack") + " say"},
+			Commands: map[string]string{"update": filepath.Join(w.site.Source, "attack") + " say"},
 		}}
-		_, _, err := w.operator.PutWorkspace(w.t.Context(), in)
+		_, _, err := w.operator.PutWorkspace(w.T.Context(), in)
 		made(err)
-		wf, err := w.operator.Submit(w.t.Context(), api.Submit{Workspace: in.Name, Operation: workflow.Update})
+		wf, err := w.operator.Submit(w.T.Context(), api.Submit{Workspace: in.Name, Operation: workflow.Update})
 		if err == nil {
-			until(w.t, "the run is over", func() bool { wf = w.show(wf.ID); return wf.State.Terminal() && !wf.SlotHeld })
-			w.tried("run "+what, wf.State == workflow.Failed && !strings.Contains(w.log(wf.ID), "the engine ran"), "%s (%s)", wf.State, wf.Detail)
+			wf = w.Over(wf.ID)
+			w.tried("run "+what, wf.State == workflow.Failed && !strings.Contains(w.Log(wf.ID, 0), "the engine ran"), "%s (%s)", wf.State, wf.Detail)
 			continue
 		}
 		w.tried("run "+what, errors.Is(err, workflow.ErrForbidden), "%v", err)
@@ -328,15 +328,15 @@ func (w *world) source() {
 
 func (w *world) references() {
 	admin := func(in api.Workspace) api.Workspace {
-		out, _, err := w.cl.PutWorkspace(w.t.Context(), in)
+		out, _, err := w.Client.PutWorkspace(w.T.Context(), in)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		return out
 	}
 	pool := "another"
-	if _, err := w.cl.CreatePool(w.t.Context(), api.PoolSettings{Name: &pool}); err != nil {
-		w.t.Fatal(err)
+	if _, err := w.Client.CreatePool(w.T.Context(), api.PoolSettings{Name: &pool}); err != nil {
+		w.T.Fatal(err)
 	}
 	https := admin(api.Workspace{Name: "refs-https", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "https://git.example.com/a.git", TokenRef: "file:victim", Username: "deploy"}}}})
 	ssh := admin(api.Workspace{Name: "refs-ssh", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Git: &api.GitSource{URL: "ssh://git@git.example.com/a.git", SSHKeyRef: "file:victim", KnownHosts: "git.example.com ssh-ed25519 AAAA"}}}})
@@ -354,8 +354,8 @@ func (w *world) references() {
 		in, git := one.of, *one.of.Source.Git
 		in.Source.Git = &git
 		one.change(&in)
-		_, _, err := w.operator.PutWorkspace(w.t.Context(), in)
-		events, aerr := w.cl.Audit(w.t.Context(), api.AuditFilter{Limit: 1})
+		_, _, err := w.operator.PutWorkspace(w.T.Context(), in)
+		events, aerr := w.Client.Audit(w.T.Context(), api.AuditFilter{Limit: 1})
 		audited := aerr == nil && len(events.Items) == 1 && events.Items[0].Outcome == "refused" && events.Items[0].Target == in.Name
 		w.tried("name "+one.what, errors.Is(err, workflow.ErrForbidden) && audited, "audited: %t; %v", audited, err)
 	}
@@ -363,39 +363,39 @@ func (w *world) references() {
 
 // member is an operator in a project of its own, which is made.
 func (w *world) member(project string) *client.Client {
-	w.t.Helper()
-	_, err := w.cl.CreateProject(w.t.Context(), api.ProjectSettings{Name: &project})
+	w.T.Helper()
+	_, err := w.Client.CreateProject(w.T.Context(), api.ProjectSettings{Name: &project})
 	w.must(err)
-	token, err := w.cl.CreateToken(w.t.Context(), api.NewToken{Name: project, Grants: map[string]string{project: api.RoleOperator}})
+	token, err := w.Client.CreateToken(w.T.Context(), api.NewToken{Name: project, Grants: map[string]string{project: api.RoleOperator}})
 	w.must(err)
-	return w.client(w.up.URL, token.Value)
+	return uptest.Person(w.T, w.URL, token.Value)
 }
 
 // withState is a workspace that has a state, and its id.
 func (w *world) withState(name string) (id string) {
-	w.t.Helper()
+	w.T.Helper()
 	if wf := w.applied(w.preview(name, "thing.precious", "none")); wf.State != workflow.Succeeded {
-		w.t.Fatalf("got %s (%s)", wf.State, wf.Detail)
+		w.T.Fatalf("got %s (%s)", wf.State, wf.Detail)
 	}
-	ws, err := w.cl.Workspace(w.t.Context(), name)
+	ws, err := w.Client.Workspace(w.T.Context(), name)
 	w.must(err)
 	return ws.ID
 }
 
 func (w *world) names() {
-	ctx, id := w.t.Context(), w.withState("named")
+	ctx, id := w.T.Context(), w.withState("named")
 	eve := w.member("names")
 	in := api.Workspace{
-		Name: id, Project: "names", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", "named")}},
+		Name: id, Project: "names", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.Data), "plans", "named")}},
 		State: &api.State{Kind: api.StateDirectory},
 	}
 	_, _, err := eve.PutWorkspace(ctx, in)
 	w.tried("make a workspace of that name", errors.Is(err, workflow.ErrInvalid), "%v", err)
 	_, err = eve.Submit(ctx, api.Submit{Workspace: id, Operation: workflow.Preview, TakeOver: true, Register: &in})
 	w.tried("register one with its first run", errors.Is(err, workflow.ErrInvalid), "%v", err)
-	_, err = w.cl.CreateProject(ctx, api.ProjectSettings{Name: &id})
+	_, err = w.Client.CreateProject(ctx, api.ProjectSettings{Name: &id})
 	w.tried("make a project of that name, as an admin", errors.Is(err, workflow.ErrInvalid), "%v", err)
-	_, err = w.cl.CreatePool(ctx, api.PoolSettings{Name: &id})
+	_, err = w.Client.CreatePool(ctx, api.PoolSettings{Name: &id})
 	w.tried("make a pool of that name, as an admin", errors.Is(err, workflow.ErrInvalid), "%v", err)
 	in.Name, in.State.Key = "named-so", id
 	_, _, err = eve.PutWorkspace(ctx, in)
@@ -404,15 +404,15 @@ func (w *world) names() {
 
 // assigned: the pool has no agent, so a run that gets there waits for it.
 func (w *world) assigned() {
-	ctx, name, pool := w.t.Context(), "assigned", "trusted"
+	ctx, name, pool := w.T.Context(), "assigned", "trusted"
 	in := func(project string) api.Workspace {
 		return api.Workspace{Name: name, Project: project, RunSettings: api.RunSettings{Engine: api.EngineCommand, Commands: map[string]string{"preview": "true"}, Source: api.Source{Directory: w.precious.dir}}}
 	}
-	_, _, err := w.cl.PutWorkspace(ctx, in(""))
+	_, _, err := w.Client.PutWorkspace(ctx, in(""))
 	w.must(err)
-	_, err = w.cl.CreatePool(ctx, api.PoolSettings{Name: &pool, AssignedWorkspaces: &[]string{name}})
+	_, err = w.Client.CreatePool(ctx, api.PoolSettings{Name: &pool, AssignedWorkspaces: &[]string{name}})
 	w.must(err)
-	w.must(w.cl.DeleteWorkspace(ctx, name))
+	w.must(w.Client.DeleteWorkspace(ctx, name))
 	eve := w.member("assigned")
 	_, _, err = eve.PutWorkspace(ctx, in("assigned"))
 	w.must(err)
@@ -427,20 +427,20 @@ func (w *world) assigned() {
 	named.Pool = pool
 	_, _, err = eve.PutWorkspace(ctx, named)
 	w.tried("name the pool", errors.Is(err, workflow.ErrForbidden), "%v", err)
-	got, err := w.cl.Pool(ctx, pool)
+	got, err := w.Client.Pool(ctx, pool)
 	w.must(err)
 	w.tried("stay on its list", len(got.AssignedWorkspaces) == 0, "%v", got.AssignedWorkspaces)
 }
 
 func (w *world) deleted() {
-	ctx, name := w.t.Context(), "deleted"
+	ctx, name := w.T.Context(), "deleted"
 	id := w.withState(name)
 	was := w.read(w.stateFile(name))
 	file := w.stateFile(name)
-	w.must(w.cl.DeleteWorkspace(ctx, name))
+	w.must(w.Client.DeleteWorkspace(ctx, name))
 	eve := w.member("deleters")
 	_, _, err := eve.PutWorkspace(ctx, api.Workspace{
-		Name: name, Project: "deleters", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.data), "plans", name)}, Secrets: []api.Secret{}},
+		Name: name, Project: "deleters", RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: filepath.Join(filepath.Dir(w.Data), "plans", name)}, Secrets: []api.Secret{}},
 		State: &api.State{Kind: api.StateDirectory},
 	})
 	w.must(err)
@@ -448,8 +448,7 @@ func (w *world) deleted() {
 		in.Workspace = name
 		wf, err := eve.Submit(ctx, in)
 		w.must(err)
-		until(w.t, "the run is over", func() bool { got := w.show(wf.ID); return got.State.Terminal() && !got.SlotHeld })
-		return w.show(wf.ID), w.log(wf.ID)
+		return w.Over(wf.ID), w.Log(wf.ID, 0)
 	}
 	for what, in := range map[string]api.Submit{
 		"preview":                        {Operation: workflow.Preview},

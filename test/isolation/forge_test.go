@@ -28,6 +28,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/gitserver"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 const (
@@ -51,26 +52,26 @@ type forge struct {
 
 // listen serves a handler at an address of this machine until the test ends.
 func (w *world) listen(address string, handler http.Handler) (url string) {
-	w.t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", address+":0")
+	w.T.Helper()
+	l, err := (&net.ListenConfig{}).Listen(w.T.Context(), "tcp", address+":0")
 	w.must(err)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: handler}}
 	server.Start()
-	w.t.Cleanup(server.Close)
+	w.T.Cleanup(server.Close)
 	return server.URL
 }
 
 // forge starts a git host and lets Dayfly take its webhooks. carol and bob are members; carol may push.
 func (w *world) forge() *forge {
-	w.t.Helper()
+	w.T.Helper()
 	f := &forge{Server: githosttest.New(githosttest.GitHub), w: w, name: w.name}
-	w.t.Cleanup(f.Stop)
-	dir := w.t.TempDir()
+	w.T.Cleanup(f.Stop)
+	dir := w.T.TempDir()
 	f.bare, f.tree = filepath.Join(dir, "served", repository+".git"), filepath.Join(dir, "tree")
-	git, err := gitserver.Handler(w.t.Context(), filepath.Join(dir, "served"))
+	git, err := gitserver.Handler(w.T.Context(), filepath.Join(dir, "served"))
 	if errors.Is(err, gitserver.ErrNone) {
 		w.not = err.Error()
-		w.t.Skip(w.not)
+		w.T.Skip(w.not)
 	}
 	w.must(err)
 	w.must(os.MkdirAll(f.tree, 0o755))
@@ -95,40 +96,40 @@ func (w *world) forge() *forge {
 
 // known makes the git host known to Dayfly, and its webhook.
 func (f *forge) known(in api.GitHost) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	in.Name, in.Kind, in.TokenRef = f.name, api.HostGitHub, "file:forge-token"
 	for _, name := range []string{"bob", "carol"} {
-		_, err := f.w.cl.CreatePrincipal(f.w.t.Context(), api.NewPrincipal{Name: name})
+		_, err := f.w.Client.CreatePrincipal(f.w.T.Context(), api.NewPrincipal{Name: name})
 		if !errors.Is(err, workflow.ErrExists) {
 			f.w.must(err)
 		}
 	}
 	in.Members = []api.Member{{ID: f.User("bob"), Principal: "bob", Role: api.RoleOperator}, {ID: f.User("carol"), Principal: "carol", Role: api.RoleOperator}}
-	_, _, err := f.w.cl.PutSetting(f.w.t.Context(), in)
+	_, _, err := f.w.Client.PutSetting(f.w.T.Context(), in)
 	f.w.must(err)
-	f.hook, err = f.w.cl.RotateWebhookSecret(f.w.t.Context(), f.name)
+	f.hook, err = f.w.Client.RotateWebhookSecret(f.w.T.Context(), f.name)
 	f.w.must(err)
 }
 
 func (w *world) secret(name, value string) {
-	w.t.Helper()
-	w.must(os.WriteFile(filepath.Join(w.data, embedded.SecretsDir, name), []byte(value), 0o600))
+	w.T.Helper()
+	w.must(os.WriteFile(filepath.Join(w.Data, embedded.SecretsDir, name), []byte(value), 0o600))
 }
 
 func (f *forge) git(args ...string) string {
-	f.w.t.Helper()
-	cmd := exec.CommandContext(f.w.t.Context(), "git", args...)
+	f.w.T.Helper()
+	cmd := exec.CommandContext(f.w.T.Context(), "git", args...)
 	cmd.Env = append(os.Environ(), "HOME="+f.tree, "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		f.w.t.Fatalf("git %v: %v: %s", args, err, out)
+		f.w.T.Fatalf("git %v: %v: %s", args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
 // commit pushes a commit whose plan has a resource.
 func (f *forge) commit(ref, address string) (sha string) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	f.w.must(os.WriteFile(filepath.Join(f.tree, "address"), []byte(address), 0o644))
 	f.git("-C", f.tree, "add", ".")
 	f.git("-C", f.tree, "commit", "-q", "-m", address)
@@ -138,7 +139,7 @@ func (f *forge) commit(ref, address string) (sha string) {
 
 // workspace makes the one whose code is in the repository. Its engine is the attack, in a mode.
 func (f *forge) workspace(mode string, change ...func(*api.Workspace)) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	f.w.secret("mode", "mode:"+mode)
 	in := api.Workspace{
 		Name: f.name, RunSettings: api.RunSettings{
@@ -151,7 +152,7 @@ func (f *forge) workspace(mode string, change ...func(*api.Workspace)) {
 	for _, c := range change {
 		c(&in)
 	}
-	_, _, err := f.w.cl.PutWorkspace(f.w.t.Context(), in)
+	_, _, err := f.w.Client.PutWorkspace(f.w.T.Context(), in)
 	f.w.must(err)
 }
 
@@ -162,7 +163,7 @@ func (f *forge) pull(author, from, head string) (number int) {
 
 // send sends a body to a path, and returns the answer.
 func (f *forge) send(path, event, signature string, body []byte) (status int, taken api.WebhookTaken) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	header := http.Header{"X-Github-Event": {event}}
 	if signature != "" {
 		header.Set("X-Hub-Signature-256", signature)
@@ -172,21 +173,21 @@ func (f *forge) send(path, event, signature string, body []byte) (status int, ta
 
 // tell sends an event as the host does, and waits until all that follows from it was done.
 func (f *forge) tell(event string, body []byte) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	status, taken := f.send("/v1/webhooks/default/"+f.name, event, githosttest.Sign(f.hook.Secret, body), body)
 	if status != http.StatusOK || !taken.IsTaken {
-		f.w.t.Fatalf("an event of the host: got %d, %+v", status, taken)
+		f.w.T.Fatalf("an event of the host: got %d, %+v", status, taken)
 	}
 	f.settle()
 }
 
 // settle waits until no delivery is left to do, and fails if one was given up.
 func (f *forge) settle() {
-	f.w.t.Helper()
-	until(f.w.t, "the deliveries are done", func() bool {
+	f.w.T.Helper()
+	uptest.Eventually(f.w.T, "the deliveries are done", func() bool {
 		for _, d := range f.w.deliveries(f.name) {
 			if d.State == api.DeliveryFailed {
-				f.w.t.Fatalf("a delivery has failed: %+v", d)
+				f.w.T.Fatalf("a delivery has failed: %+v", d)
 			}
 			if d.State != api.DeliveryDone {
 				return false
@@ -206,7 +207,7 @@ func (f *forge) say(number int, login, text string) (id int64) {
 
 // comments says it, and lets the host tell Dayfly.
 func (f *forge) comments(number int, login, text string) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	f.tell("issue_comment", f.CommentEvent(repository, number, f.say(number, login, text), login, text))
 }
 
@@ -222,15 +223,15 @@ func (f *forge) answer(number int) (text string) {
 
 // runs are those of the workspace, the newest first.
 func (f *forge) runs() []api.Workflow {
-	f.w.t.Helper()
-	page, err := f.w.cl.Workflows(f.w.t.Context(), client.Filter{Workspace: f.name, Limit: 100})
+	f.w.T.Helper()
+	page, err := f.w.Client.Workflows(f.w.T.Context(), client.Filter{Workspace: f.name, Limit: 100})
 	f.w.must(err)
 	return page.Items
 }
 
 // previewed waits until the plan of a commit is shown at the host, and returns its preview.
 func (f *forge) previewed(number int, commit string) (preview api.Workflow) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	f.settle()
 	for _, one := range f.runs() {
 		if one.Trigger != nil && one.Trigger.Commit == commit && one.Operation == workflow.Preview {
@@ -238,21 +239,20 @@ func (f *forge) previewed(number int, commit string) (preview api.Workflow) {
 		}
 	}
 	if preview.ID == "" {
-		f.w.t.Fatalf("no preview of %s: %s", commit, f.answer(number))
+		f.w.T.Fatalf("no preview of %s: %s", commit, f.answer(number))
 	}
-	until(f.w.t, "the preview is over", func() bool { wf := f.w.show(preview.ID); return wf.State.Terminal() && !wf.SlotHeld })
-	if preview = f.w.show(preview.ID); preview.State != workflow.Succeeded || preview.Review == nil {
-		f.w.t.Fatalf("the preview is %s (%s: %s):\n%s", preview.State, preview.Reason, preview.Detail, f.w.log(preview.ID))
+	if preview = f.w.Over(preview.ID); preview.State != workflow.Succeeded || preview.Review == nil {
+		f.w.T.Fatalf("the preview is %s (%s: %s):\n%s", preview.State, preview.Reason, preview.Detail, f.w.Log(preview.ID, 0))
 	}
-	until(f.w.t, "its plan is shown", func() bool { return strings.Contains(f.answer(number), "waiting for approval") })
+	uptest.Eventually(f.w.T, "its plan is shown", func() bool { return strings.Contains(f.answer(number), "waiting for approval") })
 	f.settle()
 	return preview
 }
 
 // ask makes a call that no client makes, and returns the status of the answer.
 func (w *world) ask(method, path string, header http.Header, body []byte, out any) (status int) {
-	w.t.Helper()
-	req, err := http.NewRequestWithContext(w.t.Context(), method, w.up.URL+path, bytes.NewReader(body))
+	w.T.Helper()
+	req, err := http.NewRequestWithContext(w.T.Context(), method, w.URL+path, bytes.NewReader(body))
 	w.must(err)
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
@@ -261,7 +261,7 @@ func (w *world) ask(method, path string, header http.Header, body []byte, out an
 	text, err := io.ReadAll(resp.Body)
 	w.must(errors.Join(err, resp.Body.Close()))
 	if resp.StatusCode >= http.StatusMultipleChoices {
-		w.t.Logf("%s %s: %s", method, path, text)
+		w.T.Logf("%s %s: %s", method, path, text)
 	} else if out != nil {
 		w.must(json.Unmarshal(text, out))
 	}
@@ -270,17 +270,17 @@ func (w *world) ask(method, path string, header http.Header, body []byte, out an
 
 // admin makes such a call with the first admin's token, which must be answered.
 func (w *world) admin(method, path string, in, out any) {
-	w.t.Helper()
+	w.T.Helper()
 	body, err := json.Marshal(in)
 	w.must(err)
-	if status := w.ask(method, path, http.Header{"Authorization": {"Bearer " + w.token}}, body, out); status >= http.StatusMultipleChoices {
-		w.t.Fatalf("%s %s: %d", method, path, status)
+	if status := w.ask(method, path, http.Header{"Authorization": {"Bearer " + w.Token}}, body, out); status >= http.StatusMultipleChoices {
+		w.T.Fatalf("%s %s: %d", method, path, status)
 	}
 }
 
 // deliveries are those that something wants.
 func (w *world) deliveries(name string) []api.Delivery {
-	w.t.Helper()
+	w.T.Helper()
 	var page api.Page[api.Delivery]
 	w.admin(http.MethodGet, "/v1/deliveries?limit=200&for="+name, nil, &page)
 	return page.Items

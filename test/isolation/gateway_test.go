@@ -15,16 +15,15 @@ import (
 func TestGateway_AWholeJobReportsByAnAddress(t *testing.T) {
 	needs(t, config.TargetDocker)
 	s := newSite(t)
-	s.open(config.TargetDocker, func(cfg *embedded.AgentConfig) {
-		cfg.WithoutSockets, cfg.Settings.RunnerNetwork = true, config.NetworkOutbound
+	s.open(config.TargetDocker, func(cfg *embedded.UpConfig) {
+		cfg.Agent.WithoutSockets, cfg.Agent.Settings.RunnerNetwork = true, config.NetworkOutbound
 	})
-	if said := strings.Join(s.said, "\n"); !strings.Contains(said, "their relay at http://") {
+	if said := strings.Join(s.Up.Describe(), "\n"); !strings.Contains(said, "their relay at http://") {
 		t.Fatalf("it does not take an address: %s", said)
 	}
 	s.put("gateway", "once 10ms", func(w *api.Workspace) { w.State = &api.State{Kind: api.StateDirectory} })
-	id := s.submit("gateway", workflow.Update)
-	until(t, "the job is over", func() bool { wf := s.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-	if wf, n := s.show(id), s.effects("gateway"); wf.State != workflow.Succeeded || n != 1 {
+	id := s.Update("gateway")
+	if wf, n := s.Over(id), s.effects("gateway"); wf.State != workflow.Succeeded || n != 1 {
 		t.Errorf("it is %s (%s: %s) and ran %d times", wf.State, wf.Reason, wf.Detail, n)
 	}
 }

@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,13 +19,11 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/child"
-	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/config"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 	"github.com/dayfly-dev/dayfly/internal/launcher/docker"
-	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/built"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 const (
@@ -35,7 +31,6 @@ const (
 	upArg     = "play-dayfly-up"
 	// forwardedName is a variable that the dayfly of tests forwards to every engine.
 	forwardedName = "ATTACK_FORWARDED"
-	patience      = 4 * time.Minute // for a machine that is busy
 )
 
 func TestMain(m *testing.M) {
@@ -61,7 +56,10 @@ type programs struct{ attack, runner, policy string }
 
 // needed are the attack, the runner of a container and the program that evaluates policies.
 var needed = sync.OnceValues(func() (p programs, err error) {
-	if builtIn, err = os.MkdirTemp("", "isolation"); err != nil {
+	if builtIn, err = os.MkdirTemp("", "isolation"); err == nil {
+		err = os.Chmod(builtIn, 0o711) // policies are evaluated by a user of their own
+	}
+	if err != nil {
 		return p, err
 	}
 	for pkg, at := range map[string]*string{"test/isolation/testdata/attack": &p.attack, "runnerimage": &p.runner, "cmd/dayfly-policy": &p.policy} {
@@ -84,15 +82,10 @@ var builtImage = sync.OnceValue(func() error {
 	})
 })
 
-// site is the directories of one dayfly, and a way to it.
+// site is a dayfly whose sources have the attack in them; beside them is the directory of engines, with the attack as one.
 type site struct {
-	t      *testing.T
-	data   string
+	*uptest.World
 	runner string // the program that runs jobs, as it ships
-	source string // with the attack in it; beside it is the directory of engines, with the attack as one
-	said   []string
-	cl     *client.Client
-	token  string // of the first admin
 }
 
 // needs skips a test where its target cannot be.
@@ -128,24 +121,22 @@ func missing(t *testing.T, target string) string {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	dir := t.TempDir()
 	p, err := needed()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, data: filepath.Join(dir, "data"), runner: p.runner, source: filepath.Join(dir, "source")}
+	s := &site{World: uptest.New(t), runner: p.runner}
 	b, err := os.ReadFile(p.attack)
 	if err != nil {
 		t.Fatal(err)
 	}
 	evaluates, err := os.ReadFile(p.policy)
 	if err := errors.Join(
-		err, os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711),
-		os.Mkdir(s.source, 0o755), os.Chmod(s.source, 0o755),
-		os.WriteFile(filepath.Join(s.source, "attack"), b, 0o755),
-		os.Mkdir(engines(s.source), 0o755), os.Chmod(engines(s.source), 0o755),
-		os.WriteFile(filepath.Join(engines(s.source), "terraform"), b, 0o755),
-		os.WriteFile(filepath.Join(engines(s.source), api.PolicyProgram), evaluates, 0o755),
+		err,
+		os.WriteFile(filepath.Join(s.Source, "attack"), b, 0o755),
+		os.Mkdir(engines(s.Source), 0o755), os.Chmod(engines(s.Source), 0o755),
+		os.WriteFile(filepath.Join(engines(s.Source), "terraform"), b, 0o755),
+		os.WriteFile(filepath.Join(engines(s.Source), api.PolicyProgram), evaluates, 0o755),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -174,136 +165,15 @@ func upConfig(target, data, source, runner string, log *slog.Logger) embedded.Up
 }
 
 // open runs a dayfly in this process until the test ends.
-func (s *site) open(target string, change ...func(*embedded.AgentConfig)) {
-	s.t.Helper()
-	log := slog.New(slog.NewTextHandler(s.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	cfg := upConfig(target, s.data, s.source, s.runner, log)
-	for _, c := range change {
-		c(&cfg.Agent)
-	}
-	up, err := embedded.OpenUp(s.t.Context(), cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.said = up.Describe()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- up.Run(ctx) }()
-	s.t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-done, up.Close()); err != nil {
-			s.t.Errorf("end of up: %v", err)
-		}
-		s.leftNothing()
-	})
-	token, err := up.AdminToken()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.connect(up.URL(), token)
-}
-
-func (s *site) connect(url, token string) { s.cl, s.token = s.client(url, token), token }
-
-func (s *site) client(url, token string) *client.Client {
-	s.t.Helper()
-	tr := &http.Transport{}
-	s.t.Cleanup(tr.CloseIdleConnections)
-	cl, err := client.New(client.Config{URL: url, HTTPClient: &http.Client{Transport: tr}, Token: func() redact.String { return redact.New(token) }})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return cl
-}
-
-// leftNothing reports directories of jobs and sockets that are left.
-func (s *site) leftNothing() {
-	s.t.Helper()
-	for _, dir := range []string{embedded.JobsDir, embedded.ContainersDir, embedded.RelayDir} {
-		entries, err := os.ReadDir(filepath.Join(s.data, dir))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			s.t.Error(err)
-		}
-		for _, e := range entries {
-			if e.IsDir() && e.Name() != "spools" {
-				s.t.Errorf("left: %s", filepath.Join(dir, e.Name()))
-			}
-		}
-		spools, err := filepath.Glob(filepath.Join(s.data, dir, "spools", "*"))
-		if err != nil || len(spools) > 0 {
-			s.t.Errorf("left: %v, %v", spools, err)
-		}
-	}
+func (s *site) open(target string, changes ...func(*embedded.UpConfig)) {
+	s.T.Helper()
+	s.Open(upConfig(target, s.Data, s.Source, s.runner, uptest.Log(s.T)), changes...)
 }
 
 // put registers a workspace that runs a command of the attack.
-func (s *site) put(name, command string, change ...func(*api.Workspace)) {
-	s.t.Helper()
-	in := api.Workspace{
-		Name: name, RunSettings: api.RunSettings{
-			Engine: api.EngineCommand, Source: api.Source{Directory: s.source},
-			Commands: map[string]string{"update": "./attack " + command, "preview": "./attack " + command},
-		},
-	}
-	for _, c := range change {
-		c(&in)
-	}
-	if _, _, err := s.cl.PutWorkspace(s.t.Context(), in); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *site) submit(workspace string, op workflow.Operation) string {
-	s.t.Helper()
-	wf, err := s.cl.Submit(s.t.Context(), api.Submit{Workspace: workspace, Operation: op})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return wf.ID
-}
-
-func (s *site) show(id string) api.Workflow {
-	s.t.Helper()
-	wf, err := s.cl.Workflow(s.t.Context(), id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return wf
-}
-
-// until waits for something that others bring about.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
-
-// log returns all that a run said.
-func (s *site) log(id string) string {
-	s.t.Helper()
-	var text strings.Builder
-	for offset := int64(0); ; {
-		page, err := s.cl.Logs(s.t.Context(), id, 0, offset, 1000, 0)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		for _, l := range page.Lines {
-			text.WriteString(l.Text + "\n")
-		}
-		if page.Next == offset || len(page.Lines) == 0 {
-			return text.String()
-		}
-		offset = page.Next
-	}
+func (s *site) put(name, command string, changes ...func(*api.Workspace)) {
+	s.T.Helper()
+	s.Put(name, map[string]string{"update": "./attack " + command, "preview": "./attack " + command}, changes...)
 }
 
 // owner names the user and group of a file.

@@ -12,7 +12,7 @@ import (
 
 // files: a workspace's files are written before its code runs, by the runner.
 func (w *world) files() {
-	source := filepath.Join(filepath.Dir(w.data), "linking")
+	source := filepath.Join(filepath.Dir(w.Data), "linking")
 	w.must(os.MkdirAll(filepath.Join(source, "module", "down"), 0o755))
 	in := func(path string) api.Workspace {
 		return api.Workspace{
@@ -24,7 +24,7 @@ func (w *world) files() {
 	}
 	precious := filepath.Join(w.precious.dir, "written")
 	for _, path := range []string{precious, "../written", "down/../../written", "down/../../../../../../../../../.." + precious, ".git/hooks/post-checkout", "a/.terraform/written", ".."} {
-		_, _, err := w.cl.PutWorkspace(w.t.Context(), in(path))
+		_, _, err := w.Client.PutWorkspace(w.T.Context(), in(path))
 		w.tried("name the path "+path, errors.Is(err, workflow.ErrInvalid), "%v", err)
 	}
 	for target, path := range map[string]string{
@@ -33,11 +33,11 @@ func (w *world) files() {
 	} {
 		link := filepath.Join(source, "module", "link")
 		w.must(os.Symlink(target, link))
-		_, _, err := w.cl.PutWorkspace(w.t.Context(), in(path))
+		_, _, err := w.Client.PutWorkspace(w.T.Context(), in(path))
 		w.must(err)
-		wf, err := w.cl.Submit(w.t.Context(), api.Submit{Workspace: "files", Operation: workflow.Update})
+		wf, err := w.Client.Submit(w.T.Context(), api.Submit{Workspace: "files", Operation: workflow.Update})
 		if err == nil { // the link stays within the source, as one out of the root module does
-			until(w.t, "the run is over", func() bool { wf = w.show(wf.ID); return wf.State.Terminal() && !wf.SlotHeld })
+			wf = w.Over(wf.ID)
 		}
 		held := errors.Is(err, workflow.ErrInvalid) || wf.Reason == workflow.ReasonSourceFailed
 		w.tried("write "+path+" by a link to "+target, held, "%s %s %v", wf.State, wf.Detail, err)
@@ -60,7 +60,7 @@ func (w *world) hooks() {
 	wf, log := w.job("hooks", "failing", func(in *api.Workspace) { in.Hooks = preapproved })
 	ran := strings.Count(log, "the allowed hook ran")
 	if !strings.Contains(log, "left: replacer") || !strings.Contains(log, "tried fds: ") {
-		w.t.Errorf("the hooks did not run, or no process was left:\n%s", log)
+		w.T.Errorf("the hooks did not run, or no process was left:\n%s", log)
 	}
 	w.tried("replace the script of a hook", ran == 3, "%d of 3 ran", ran)
 	w.tried("hide a failure", wf.State == workflow.Failed && wf.Reason == workflow.ReasonStepFailed, "%s (%s: %s)", wf.State, wf.Reason, wf.Detail)
@@ -71,9 +71,9 @@ func (w *world) steps() {
 	for name, value := range map[string]string{"of-apply": "value-for-the-step-apply", "of-init": "value-for-modules-in-init", "of-every": "value-for-every-step", "mode": "mode:steps"} {
 		w.secret(name, value)
 	}
-	source := filepath.Join(filepath.Dir(w.data), "stepwise")
+	source := filepath.Join(filepath.Dir(w.Data), "stepwise")
 	w.must(errors.Join(os.Mkdir(source, 0o755), os.WriteFile(filepath.Join(source, "address"), []byte("thing.planned"), 0o644)))
-	_, _, err := w.cl.PutWorkspace(w.t.Context(), api.Workspace{
+	_, _, err := w.Client.PutWorkspace(w.T.Context(), api.Workspace{
 		Name: "steps", RunSettings: api.RunSettings{
 			Engine: api.EngineTerraform, Source: api.Source{Directory: source},
 			Modules: []api.ModuleCredential{{Host: "modules.example.com", TokenRef: "file:of-init"}},
@@ -85,12 +85,11 @@ func (w *world) steps() {
 		State: &api.State{Kind: api.StateDirectory},
 	})
 	w.must(err)
-	id := w.submit("steps", workflow.Update)
-	until(w.t, "the attack is over", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-	wf, log := w.show(id), w.attempted(id)
+	id := w.Update("steps")
+	wf, log := w.Over(id), w.attempted(id)
 	for _, said := range []string{"init has its own: true", "plan has its own: true", "apply has its own: true", "left: keeper", "left: watcher"} {
 		if !strings.Contains(log, said) || wf.State != workflow.Succeeded {
-			w.t.Errorf("got %s (%s: %s) and not %q:\n%s", wf.State, wf.Reason, wf.Detail, said, log)
+			w.T.Errorf("got %s (%s: %s) and not %q:\n%s", wf.State, wf.Reason, wf.Detail, said, log)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package isolation_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -20,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/issuer/provider"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // webhooks: events with another signature, sent again, or without end.
@@ -33,17 +33,17 @@ func (w *world) webhooks() {
 	f.tell(event, first)
 	calls, deliveries := f.Calls(), len(w.deliveries(f.name))
 	if calls == 0 || deliveries == 0 {
-		w.t.Fatalf("a true event leads to %d calls of the host, by %d deliveries", calls, deliveries)
+		w.T.Fatalf("a true event leads to %d calls of the host, by %d deliveries", calls, deliveries)
 	}
 	nothing := func(what string, held bool, status int, why string) {
-		w.t.Helper()
+		w.T.Helper()
 		f.settle()
 		now, made := f.Calls(), len(w.deliveries(f.name))
 		w.tried(what, held && now == calls && made == deliveries, "%d %s; %d more calls of the host, %d more deliveries", status, why, now-calls, made-deliveries)
 		calls, deliveries = now, made
 	}
 	refused := func(what, path, signature string, body []byte, want int) {
-		w.t.Helper()
+		w.T.Helper()
 		status, _ := f.send(path, event, signature, body)
 		nothing(what, status == want, status, "")
 	}
@@ -77,15 +77,15 @@ func (w *world) webhooks() {
 	f.tell(event, body)
 	f.tell(event, padded(1<<20))
 	if f.Calls() <= calls {
-		w.t.Error("true events lead to no call of the host")
+		w.T.Error("true events lead to no call of the host")
 	}
 }
 
 // receiver is an HTTP server of this machine, and how many connections it got.
 func (w *world) receiver(address string, handler http.HandlerFunc) (url string, port string, got *atomic.Int64) {
-	w.t.Helper()
+	w.T.Helper()
 	got = &atomic.Int64{}
-	l, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", address+":0")
+	l, err := (&net.ListenConfig{}).Listen(w.T.Context(), "tcp", address+":0")
 	w.must(err)
 	server := &http.Server{Handler: handler, ConnState: func(_ net.Conn, s http.ConnState) { //nolint:gosec // of a test, on the loopback
 		if s == http.StateNew {
@@ -93,7 +93,7 @@ func (w *world) receiver(address string, handler http.HandlerFunc) (url string, 
 		}
 	}}
 	go func() { _ = server.Serve(l) }()
-	w.t.Cleanup(func() { _ = server.Close() })
+	w.T.Cleanup(func() { _ = server.Close() })
 	_, port, err = net.SplitHostPort(l.Addr().String())
 	w.must(err)
 	return "http://" + l.Addr().String(), port, got
@@ -124,10 +124,10 @@ func (w *world) addresses() {
 	}
 	missing := func(in *api.Workspace) { in.Commands = map[string]string{"update": "./no-such-program"} }
 	if wf, _ := w.job("fails", "", missing); wf.State != workflow.Failed {
-		w.t.Fatalf("it is %s, so nothing is told", wf.State)
+		w.T.Fatalf("it is %s, so nothing is told", wf.State)
 	}
 	over := func(name string) (d api.Delivery) {
-		until(w.t, "it is tried: "+name, func() bool {
+		uptest.Eventually(w.T, "it is tried: "+name, func() bool {
 			list := w.deliveries(name)
 			if len(list) == 1 {
 				d = list[0]
@@ -143,11 +143,11 @@ func (w *world) addresses() {
 				continue
 			case n == "allowed":
 				if d := over(n); d.State != api.DeliveryDone || taken.Load() == 0 {
-					w.t.Errorf("what is listed gets nothing: %+v", d)
+					w.T.Errorf("what is listed gets nothing: %+v", d)
 				}
 			case n == "allowed-name": // it comes to the TLS that nobody speaks there
 				if d := over(n); strings.Contains(d.Detail, "private") {
-					w.t.Errorf("what is listed is not called by its name: %+v", d)
+					w.T.Errorf("what is listed is not called by its name: %+v", d)
 				}
 			case n == "redirect":
 				d := over(n)
@@ -168,17 +168,17 @@ func (w *world) addresses() {
 
 // privateHosts: git hosts at such addresses, whose webhooks are true.
 func (w *world) privateHosts(to map[string]string, setting string, got *atomic.Int64) {
-	w.t.Helper()
+	w.T.Helper()
 	f := w.forge()
 	for _, name := range []string{"loopback", "mapped", "resolved", "resolved-metadata"} {
 		f.name = "host-" + name
 		f.known(api.GitHost{URL: strings.TrimSuffix(to[name], "/")})
 		body := f.PullEvent(repository, 1, "opened", strings.Repeat("a", 40))
 		if status, taken := f.send("/v1/webhooks/default/"+f.name, "pull_request", githosttest.Sign(f.hook.Secret, body), body); status != http.StatusOK || !taken.IsTaken {
-			w.t.Fatalf("an event of the host: got %d, %+v", status, taken)
+			w.T.Fatalf("an event of the host: got %d, %+v", status, taken)
 		}
 		var d api.Delivery
-		until(w.t, "it is tried: "+f.name, func() bool {
+		uptest.Eventually(w.T, "it is tried: "+f.name, func() bool {
 			list := w.deliveries(f.name)
 			if len(list) == 1 {
 				d = list[0]
@@ -208,31 +208,23 @@ type trusting struct {
 }
 
 func (w *world) trusting() *trusting {
-	w.t.Helper()
-	s, err := embedded.OpenServer(w.t.Context(), embedded.ServerConfig{Data: filepath.Join(filepath.Dir(w.data), "trusting"), Listen: "127.0.0.1:0", PrivateIssuers: []string{"127.0.0.1"}, DefaultState: api.StateDirectory})
+	w.T.Helper()
+	s, err := embedded.OpenServer(w.T.Context(), embedded.ServerConfig{Data: filepath.Join(filepath.Dir(w.Data), "trusting"), Listen: "127.0.0.1:0", PrivateIssuers: []string{"127.0.0.1"}, DefaultState: api.StateDirectory})
 	w.must(err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := errors.Join(<-done, s.Close()); err != nil {
-			w.t.Errorf("end of the server: %v", err)
-		}
-	})
+	uptest.Running(w.T, "the server", s.Run, s.Close)
 	token, err := s.AdminToken()
 	w.must(err)
-	p := &trusting{world: w, issuer: provider.Start(w.t, "ES256"), url: s.URL(), admin: w.client(s.URL(), token)}
-	ours, err := p.admin.RotatePoolToken(w.t.Context(), "default", api.RotateToken{})
+	p := &trusting{world: w, issuer: provider.Start(w.T, "ES256"), url: s.URL(), admin: uptest.Person(w.T, s.URL(), token)}
+	ours, err := p.admin.RotatePoolToken(w.T.Context(), "default", api.RotateToken{})
 	w.must(err)
-	p.pool = w.client(s.URL(), ours.Token)
-	_, _, err = p.admin.PutSetting(w.t.Context(), api.Issuer{
+	p.pool = uptest.Person(w.T, s.URL(), ours.Token)
+	_, _, err = p.admin.PutSetting(w.T.Context(), api.Issuer{
 		Name: "hub", URL: p.issuer.URL, Pipelines: &api.Pipelines{Kind: api.PipelinesGitHub, Host: "github.com"},
 		Rules: []api.TrustRule{{Claims: map[string]string{"repository_owner_id": "65"}, Becomes: api.KindService, Role: api.RoleAdmin}},
 	})
 	w.must(err)
 	for name, repository := range map[string]string{"net": "acme/infra", "other": "acme/other"} {
-		w.must(third(p.admin.PutWorkspace(w.t.Context(), api.Workspace{
+		w.must(third(p.admin.PutWorkspace(w.T.Context(), api.Workspace{
 			Name: name, RunSettings: api.RunSettings{
 				Engine:  api.EngineTerraform,
 				Source:  api.Source{Git: &api.GitSource{URL: "https://github.com/" + repository, Ref: "main", TokenRef: "file:git"}},
@@ -247,25 +239,25 @@ func (w *world) trusting() *trusting {
 // exchanged is a client with the token that is given for a pipeline's: one of a push to a protected ref, but for these
 // claims.
 func (p *trusting) exchanged(change map[string]any) *client.Client {
-	p.t.Helper()
+	p.T.Helper()
 	claims := map[string]any{
 		"aud": "urn:dayfly:org:default", "sub": "repo:acme/infra", "event_name": "push", "ref": "refs/heads/main", "ref_protected": "true", "sha": ownCommit,
 		"repository": "acme/infra", "repository_id": "74", "repository_owner_id": "65", "actor": "ada", "actor_id": "1001",
 	}
 	maps.Copy(claims, change)
-	out, err := p.admin.IssueToken(p.t.Context(), api.TokenRequest{GrantType: api.GrantExchange, Audience: "urn:dayfly:org:default", SubjectToken: p.issuer.Token("ES256", claims), SubjectTokenType: api.TokenTypeID})
+	out, err := p.admin.IssueToken(p.T.Context(), api.TokenRequest{GrantType: api.GrantExchange, Audience: "urn:dayfly:org:default", SubjectToken: p.issuer.Token("ES256", claims), SubjectTokenType: api.TokenTypeID})
 	p.must(err)
-	return p.client(p.url, out.AccessToken)
+	return uptest.Person(p.T, p.url, out.AccessToken)
 }
 
 // told is what the runner of a run is told.
 func (p *trusting) told(id string) api.Spec {
-	p.t.Helper()
-	ctx := p.t.Context()
+	p.T.Helper()
+	ctx := p.T.Context()
 	out, err := p.pool.Claim(ctx, api.Claim{Instance: "one", Max: 1})
 	p.must(err)
 	if len(out.Jobs) != 1 || out.Jobs[0].ID != id {
-		p.t.Fatalf("claimed %v, want %s", out, id)
+		p.T.Fatalf("claimed %v, want %s", out, id)
 	}
 	job, task := out.Jobs[0], "task-"+id
 	p.must(p.pool.Launch(ctx, id, api.Launch{Attempt: job.Attempt, Kind: api.LaunchAccepted, Task: task}))
@@ -295,7 +287,7 @@ var unprotected = map[string]map[string]any{
 // pipeline: the token of a pipeline without a protected ref, whose rule would make it an admin.
 func (w *world) pipeline() {
 	p := w.trusting()
-	ctx := w.t.Context()
+	ctx := w.T.Context()
 	preview := func(workspace, commit string) api.Submit {
 		return api.Submit{Workspace: workspace, Operation: workflow.Preview, Commit: commit}
 	}
@@ -347,15 +339,15 @@ func (w *world) pipeline() {
 	cl := p.exchanged(nil)
 	for _, way := range ways {
 		if err := way.do(cl); err != nil && (way.works || strings.Contains(err.Error(), confined)) {
-			w.t.Errorf("a protected pipeline cannot %s: %v", way.what, err)
+			w.T.Errorf("a protected pipeline cannot %s: %v", way.what, err)
 		}
 	}
 }
 
 // secretsOf looks at what the runs of pipelines are told.
 func (w *world) secretsOf(p *trusting, preview func(workspace, commit string) api.Submit) {
-	w.t.Helper()
-	ctx := w.t.Context()
+	w.T.Helper()
+	ctx := w.T.Context()
 	has := func(spec api.Spec, name string) bool {
 		return slices.ContainsFunc(spec.Secrets, func(s api.Secret) bool { return s.Env == name })
 	}
@@ -372,6 +364,6 @@ func (w *world) secretsOf(p *trusting, preview func(workspace, commit string) ap
 	wf, err := p.exchanged(nil).Submit(ctx, api.Submit{Workspace: "net", Operation: workflow.Update, Commit: ownCommit})
 	w.must(err)
 	if spec := p.told(wf.ID); spec.Role == nil || spec.Role.ARN != fullRole || !has(spec, "HIDDEN") {
-		w.t.Errorf("the update of a protected pipeline is told %+v and %+v", spec.Role, spec.Secrets)
+		w.T.Errorf("the update of a protected pipeline is told %+v and %+v", spec.Role, spec.Secrets)
 	}
 }

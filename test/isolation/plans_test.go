@@ -23,34 +23,35 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/ticket"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // kept are the artifacts of a run.
 func (w *world) kept(id string) []api.Artifact {
-	page, err := w.cl.Artifacts(w.t.Context(), id, "", 200)
+	page, err := w.Client.Artifacts(w.T.Context(), id, "", 200)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return page.Items
 }
 
 // file is where the agent keeps an artifact.
 func (w *world) file(a api.Artifact) string {
-	return filepath.Join(w.data, embedded.ArtifactsDir, filepath.FromSlash(a.Place.Key))
+	return filepath.Join(w.Data, embedded.ArtifactsDir, filepath.FromSlash(a.Place.Key))
 }
 
 func (w *world) read(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return string(b)
 }
 
 func (w *world) must(err error) {
-	w.t.Helper()
+	w.T.Helper()
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 }
 
@@ -58,11 +59,11 @@ func (w *world) artifacts() {
 	left, _ := w.job("artifacts-other", "report")
 	other := w.kept(left.ID)
 	if len(other) != 1 || w.read(w.file(other[0])) != secret {
-		w.t.Fatalf("the other job left %+v", other)
+		w.T.Fatalf("the other job left %+v", other)
 	}
 	precious := filepath.Join(w.precious.dir, "precious")
 	wf, log := w.jobSucceeds("artifacts", strings.Join([]string{
-		"artifacts", precious, filepath.Join(w.data, embedded.ArtifactsDir), w.file(other[0]), w.victim, left.ID,
+		"artifacts", precious, filepath.Join(w.Data, embedded.ArtifactsDir), w.file(other[0]), w.victim, left.ID,
 	}, " ")+w.ports(""))
 	found := w.kept(wf.ID)
 	names, foreign, wrong, plans := map[string]bool{}, 0, 0, 0
@@ -79,7 +80,7 @@ func (w *world) artifacts() {
 		}
 	}
 	if !names["files/plan/bundle.tar"] || !strings.Contains(log, "left out of the artifacts: ") {
-		w.t.Errorf("got %v:\n%s", names, log)
+		w.T.Errorf("got %v:\n%s", names, log)
 	}
 	w.tried("leave a file below plan/", plans == 0, "it is files/plan/bundle.tar")
 	w.tried("leave an artifact of another kind or name", wrong == 0, "%d of %d", wrong, len(found))
@@ -91,20 +92,20 @@ func (w *world) artifacts() {
 // preview makes a workspace of which each plan must be approved, and a plan of what its source says. Its engine is the
 // attack, in a mode that is a secret and so may change from run to run.
 func (w *world) preview(name, address, mode string) api.Workflow {
-	w.t.Helper()
+	w.T.Helper()
 	id := w.held(name, address, mode)
-	until(w.t, "the preview is over", func() bool { return w.show(id).State.Terminal() })
-	return w.show(id)
+	uptest.Eventually(w.T, "the preview is over", func() bool { return w.Workflow(id).State.Terminal() })
+	return w.Workflow(id)
 }
 
 func (w *world) held(name, address, mode string) (id string) {
-	w.t.Helper()
-	source := filepath.Join(filepath.Dir(w.data), "plans", name)
+	w.T.Helper()
+	source := filepath.Join(filepath.Dir(w.Data), "plans", name)
 	w.must(errors.Join(
 		os.MkdirAll(source, 0o755), os.WriteFile(filepath.Join(source, "address"), []byte(address), 0o644),
-		os.WriteFile(filepath.Join(w.data, embedded.SecretsDir, "mode"), []byte("mode:"+mode), 0o600),
+		os.WriteFile(filepath.Join(w.Data, embedded.SecretsDir, "mode"), []byte("mode:"+mode), 0o600),
 	))
-	_, _, err := w.cl.PutWorkspace(w.t.Context(), api.Workspace{
+	_, _, err := w.Client.PutWorkspace(w.T.Context(), api.Workspace{
 		Name: name, RunSettings: api.RunSettings{
 			Engine: api.EngineTerraform, Source: api.Source{Directory: source},
 			Secrets: []api.Secret{{Env: "MODE", Ref: "file:mode"}},
@@ -113,34 +114,33 @@ func (w *world) held(name, address, mode string) (id string) {
 		Approval: &api.Approval{Required: true},
 	})
 	w.must(err)
-	return w.submit(name, workflow.Update)
+	return w.Update(name)
 }
 
 // shown is the plan of a preview, as whoever approves it sees it.
 func (w *world) shown(preview api.Workflow) (plan api.Plan, address string) {
-	w.t.Helper()
-	plan, err := w.cl.WorkflowPlan(w.t.Context(), preview.ID)
+	w.T.Helper()
+	plan, err := w.Client.WorkflowPlan(w.T.Context(), preview.ID)
 	w.must(err)
 	if plan.Made == nil || len(plan.Changes.Resources) != 1 {
-		w.t.Fatalf("%s left no plan: %s (%s: %s), %+v", preview.ID, preview.State, preview.Reason, preview.Detail, plan)
+		w.T.Fatalf("%s left no plan: %s (%s: %s), %+v", preview.ID, preview.State, preview.Reason, preview.Detail, plan)
 	}
 	return plan, plan.Changes.Resources[0].Address
 }
 
 // approve approves the plan of a preview and returns the run that applies it.
 func (w *world) approve(preview api.Workflow) (id string) {
-	w.t.Helper()
+	w.T.Helper()
 	plan, _ := w.shown(preview)
-	wf, err := w.cl.Approve(w.t.Context(), preview.ID, api.Decision{SHA256: plan.Made.SHA256})
+	wf, err := w.Client.Approve(w.T.Context(), preview.ID, api.Decision{SHA256: plan.Made.SHA256})
 	w.must(err)
 	return wf.Review.Applies
 }
 
 func (w *world) applied(preview api.Workflow) api.Workflow {
-	w.t.Helper()
+	w.T.Helper()
 	id := w.approve(preview)
-	until(w.t, "the plan is applied", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-	return w.show(id)
+	return w.Over(id)
 }
 
 func (w *world) stateFile(workspace string) string {
@@ -149,42 +149,42 @@ func (w *world) stateFile(workspace string) string {
 
 // principals: carol has two tokens, and dave has left.
 func (w *world) principals() {
-	ctx := w.t.Context()
+	ctx := w.T.Context()
 	token := func(cl *client.Client, in api.NewToken) (api.TokenValue, error) {
 		in.Role = api.RoleOperator
 		return cl.CreateToken(ctx, in)
 	}
-	first, err := token(w.cl, api.NewToken{Name: "caroline"})
+	first, err := token(w.Client, api.NewToken{Name: "caroline"})
 	w.must(err)
-	second, err := token(w.cl, api.NewToken{Name: "dora", Principal: "caroline"})
+	second, err := token(w.Client, api.NewToken{Name: "dora", Principal: "caroline"})
 	w.must(err)
-	dave, err := token(w.cl, api.NewToken{Name: "dave"})
+	dave, err := token(w.Client, api.NewToken{Name: "dave"})
 	w.must(err)
-	w.must(w.cl.RevokeToken(ctx, dave.Token.ID))
-	carol, phone := w.client(w.up.URL, first.Value), w.client(w.up.URL, second.Value)
-	_, err = w.cl.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{Required: true, NotBySubmitter: true}})
+	w.must(w.Client.RevokeToken(ctx, dave.Token.ID))
+	carol, phone := uptest.Person(w.T, w.URL, first.Value), uptest.Person(w.T, w.URL, second.Value)
+	_, err = w.Client.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{Required: true, NotBySubmitter: true}})
 	w.must(err)
 	defer func() {
-		_, err := w.cl.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{}})
+		_, err := w.Client.UpdateOrganization(ctx, api.OrganizationSettings{Approval: &api.Approval{}})
 		w.must(err)
 	}()
 	w.preview("principals", "thing.planned", "none")
 	wf, err := carol.Submit(ctx, api.Submit{Workspace: "principals", Operation: workflow.Update})
 	w.must(err)
-	until(w.t, "the preview is over", func() bool { return w.show(wf.ID).State.Terminal() })
-	plan, _ := w.shown(w.show(wf.ID))
+	uptest.Eventually(w.T, "the preview is over", func() bool { return w.Workflow(wf.ID).State.Terminal() })
+	plan, _ := w.shown(w.Workflow(wf.ID))
 	this := api.Decision{SHA256: plan.Made.SHA256}
-	for what, as := range map[string]*client.Client{"by the token": carol, "by another token": phone, "by the token of who has left": w.client(w.up.URL, dave.Value)} {
+	for what, as := range map[string]*client.Client{"by the token": carol, "by another token": phone, "by the token of who has left": uptest.Person(w.T, w.URL, dave.Value)} {
 		_, err = as.Approve(ctx, wf.ID, this)
 		w.tried("approve "+what, errors.Is(err, workflow.ErrForbidden) || errors.Is(err, workflow.ErrRevoked), "%v", err)
 	}
 	_, err = token(phone, api.NewToken{Name: "mallory"})
 	w.tried("make another principal", errors.Is(err, workflow.ErrForbidden), "%v", err)
-	_, err = token(w.cl, api.NewToken{Name: "dave"})
+	_, err = token(w.Client, api.NewToken{Name: "dave"})
 	w.tried("have an admin make a token of the name of who has left", errors.Is(err, workflow.ErrExists), "%v", err)
-	_, err = w.cl.CreatePrincipal(ctx, api.NewPrincipal{Name: "dave"})
+	_, err = w.Client.CreatePrincipal(ctx, api.NewPrincipal{Name: "dave"})
 	w.tried("have an admin make a principal of that name", errors.Is(err, workflow.ErrExists), "%v", err)
-	r := w.show(wf.ID).Review
+	r := w.Workflow(wf.ID).Review
 	w.tried("count as two", r.Status == api.ReviewWaiting && len(r.Votes) == 0, "%s, %d votes", r.Status, len(r.Votes))
 	_, err = w.operator.Approve(ctx, wf.ID, this)
 	w.must(err) // another principal may
@@ -198,15 +198,15 @@ func (w *world) planswap() {
 	} {
 		name := "swap-" + mode
 		wf := w.preview(name, "thing.planned", mode)
-		log, shown := w.log(wf.ID), "nothing"
+		log, shown := w.Log(wf.ID, 0), "nothing"
 		if wf.State == workflow.Succeeded {
 			_, shown = w.shown(wf)
 			wf = w.applied(wf)
-			log += w.log(wf.ID)
+			log += w.Log(wf.ID, 0)
 		}
 		// What show says is not in the log.
 		if (mode == "init" || mode == "later") && !strings.Contains(log, "a process that swaps plans is left") {
-			w.t.Errorf("no process was left:\n%s", log)
+			w.T.Errorf("no process was left:\n%s", log)
 		}
 		state := w.read(w.stateFile(name))
 		held := wf.State == workflow.Failed && state == "" || wf.State == workflow.Succeeded && strings.Contains(state, `"`+shown+`"`)
@@ -247,7 +247,7 @@ func second(_ any, err error) error { return err }
 
 // refused applies the plan of a preview, which must not touch the state.
 func (w *world) refused(what string, preview api.Workflow, reason workflow.Reason) {
-	w.t.Helper()
+	w.T.Helper()
 	path := w.stateFile(preview.Workspace)
 	was := w.read(path)
 	wf := w.applied(preview)
@@ -256,15 +256,15 @@ func (w *world) refused(what string, preview api.Workflow, reason workflow.Reaso
 
 func (w *world) bundle() {
 	const name, one = "bundle", "thing.one"
-	ctx := w.t.Context()
+	ctx := w.T.Context()
 	if wf := w.applied(w.preview(name, one, "none")); wf.State != workflow.Succeeded {
-		w.t.Fatalf("got %s (%s)", wf.State, wf.Detail)
+		w.T.Fatalf("got %s (%s)", wf.State, wf.Detail)
 	}
 	a, b := w.preview(name, one, "none"), w.preview(name, "thing.other", "none")
 	planB, _ := w.shown(b)
 	for what, sum := range map[string]string{"the digest of another": planB.Made.SHA256, "a digest that is made up": strings.Repeat("0", 64), "no digest": ""} {
-		_, err := w.cl.Approve(ctx, a.ID, api.Decision{SHA256: sum})
-		w.tried("approve a plan with "+what, err != nil && w.show(a.ID).Review.Status == api.ReviewWaiting, "%v", err)
+		_, err := w.Client.Approve(ctx, a.ID, api.Decision{SHA256: sum})
+		w.tried("approve a plan with "+what, err != nil && w.Workflow(a.ID).Review.Status == api.ReviewWaiting, "%v", err)
 	}
 	file := func(wf api.Workflow) string { return w.file(w.kept(wf.ID)[0]) }
 	bundle, other := w.read(file(a)), w.read(file(b))
@@ -293,14 +293,14 @@ func (w *world) bundle() {
 		w.must(errors.Join(os.MkdirAll(filepath.Dir(state), 0o700), os.WriteFile(state, []byte(was), 0o600)))
 	}
 	a = w.preview(name, one, "none")
-	w.must(os.WriteFile(filepath.Join(filepath.Dir(w.data), "plans", name, "address"), []byte("thing.other"), 0o644))
+	w.must(os.WriteFile(filepath.Join(filepath.Dir(w.Data), "plans", name, "address"), []byte("thing.other"), 0o644))
 	w.refused("apply a plan of another source", a, workflow.ReasonPlanStale)
 
 	// What was reported is applied, if nothing is forged: the refusals above are of the forgeries.
 	a = w.preview(name, one, "none")
 	reported := w.reported(name, one, a, []byte(w.read(file(a))))
 	if wf := w.applied(reported); wf.State != workflow.Succeeded || !strings.Contains(w.read(state), `"serial":2`) {
-		w.t.Errorf("the true bundle: %s (%s: %s)", wf.State, wf.Reason, wf.Detail)
+		w.T.Errorf("the true bundle: %s (%s: %s)", wf.State, wf.Reason, wf.Detail)
 	}
 	plan, _ := w.shown(a)
 	_, err := w.operator.Approve(ctx, a.ID, api.Decision{SHA256: plan.Made.SHA256})
@@ -309,12 +309,12 @@ func (w *world) bundle() {
 	_, err = w.operator.Approve(ctx, reported.ID, api.Decision{SHA256: plan.Made.SHA256})
 	w.tried("approve a plan again", errors.Is(err, workflow.ErrConflict) && !strings.Contains(err.Error(), "plan_stale"), "%v", err)
 	a = w.preview(name, one, "none")
-	ws, err := w.cl.Workspace(ctx, name)
+	ws, err := w.Client.Workspace(ctx, name)
 	w.must(err)
 	ws.Environment = map[string]string{"OTHER": "setting"}
-	w.must(third(w.cl.PutWorkspace(ctx, ws)))
+	w.must(third(w.Client.PutWorkspace(ctx, ws)))
 	plan, _ = w.shown(a)
-	_, err = w.cl.Approve(ctx, a.ID, api.Decision{SHA256: plan.Made.SHA256})
+	_, err = w.Client.Approve(ctx, a.ID, api.Decision{SHA256: plan.Made.SHA256})
 	w.tried("approve a plan of other settings", errors.Is(err, workflow.ErrConflict) && strings.Contains(err.Error(), "plan_stale"), "%v", err)
 }
 
@@ -332,9 +332,9 @@ var forgeries = map[string]func(m map[string]any){
 
 // thief speaks for a run that goes on, with its ticket and all that only its runner knows. change makes another ticket.
 func (w *world) thief(id string, change func(*ticket.Claims)) *client.Runner {
-	w.t.Helper()
+	w.T.Helper()
 	env := map[string]string{}
-	until(w.t, "its runner is there", func() bool {
+	uptest.Eventually(w.T, "its runner is there", func() bool {
 		all, _ := filepath.Glob("/proc/[0-9]*/environ")
 		for _, path := range all {
 			if text, _ := os.ReadFile(path); bytes.Contains(text, []byte("DAYFLY_JOB="+id+"\x00")) {
@@ -348,14 +348,14 @@ func (w *world) thief(id string, change func(*ticket.Claims)) *client.Runner {
 		return false
 	})
 	if strings.HasPrefix(env["DAYFLY_RELAY"], "unix:") {
-		env["DAYFLY_RELAY"] = "unix://" + filepath.Join(w.data, embedded.RelayDir, id+"-1", "relay.sock")
+		env["DAYFLY_RELAY"] = "unix://" + filepath.Join(w.Data, embedded.RelayDir, id+"-1", "relay.sock")
 	}
-	keys, err := ticket.EnsureFile(filepath.Join(w.data, embedded.TicketKeysFile))
+	keys, err := ticket.EnsureFile(filepath.Join(w.Data, embedded.TicketKeysFile))
 	w.must(err)
 	claims, err := keys.Open(env["DAYFLY_TICKET"], time.Now())
 	w.must(err)
 	var holder record.Holder
-	until(w.t, "it has begun", func() bool { holder = w.holder(id); return holder.Boot != "" })
+	uptest.Eventually(w.T, "it has begun", func() bool { holder = w.holder(id); return holder.Boot != "" })
 	if change != nil {
 		change(&claims)
 	}
@@ -370,10 +370,10 @@ func (w *world) thief(id string, change func(*ticket.Claims)) *client.Runner {
 
 // holder is who the control plane knows as the runner of a run.
 func (w *world) holder(id string) record.Holder {
-	db, err := sqlite.Open(w.t.Context(), filepath.Join(w.data, embedded.DatabaseFile), sqlite.Config{})
+	db, err := sqlite.Open(w.T.Context(), filepath.Join(w.Data, embedded.DatabaseFile), sqlite.Config{})
 	w.must(err)
 	defer func() { w.must(db.Close()) }()
-	found, err := db.Get(w.t.Context(), record.WorkflowKey(id))
+	found, err := db.Get(w.T.Context(), record.WorkflowKey(id))
 	w.must(err)
 	var run record.Workflow
 	w.must(json.Unmarshal(found[0].Value, &run))
@@ -382,8 +382,8 @@ func (w *world) holder(id string) record.Holder {
 
 // reported is a preview that a thief has reported, with a bundle of its own.
 func (w *world) reported(name, address string, like api.Workflow, bundle []byte) api.Workflow {
-	w.t.Helper()
-	ctx := w.t.Context()
+	w.T.Helper()
+	ctx := w.T.Context()
 	id := w.held(name, address, "hold-plan")
 	r := w.thief(id, nil)
 	plan, _ := w.shown(like)
@@ -395,22 +395,22 @@ func (w *world) reported(name, address string, like api.Workflow, bundle []byte)
 	w.must(r.Upload(ctx, taken.Uploads[0], plain.Name, plain.Size, bytes.NewReader(bundle)))
 	w.must(second(r.Artifacts(ctx, api.NewArtifacts{Placed: []string{plain.Name}})))
 	w.must(second(r.Result(ctx, api.Result{Outcome: workflow.Succeeded, Changes: &plan.Changes, Plan: &made})))
-	return w.show(id)
+	return w.Workflow(id)
 }
 
 // input speaks for the run that applies a plan, and for the victim. The first may get its plan, and nothing else.
 func (w *world) input() {
-	ctx := w.t.Context()
+	ctx := w.T.Context()
 	preview := w.preview("input", "thing.input", "hold-apply")
 	id := w.approve(preview)
-	until(w.t, "the plan is being applied", func() bool { return strings.Contains(w.log(id), "applied ") || w.show(id).State.Terminal() })
+	uptest.Eventually(w.T, "the plan is being applied", func() bool { return strings.Contains(w.Log(id, 0), "applied ") || w.Workflow(id).State.Terminal() })
 	defer func() {
-		w.must(second(w.cl.Cancel(ctx, id, "")))
-		until(w.t, "it is cancelled", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
+		w.must(second(w.Client.Cancel(ctx, id, "")))
+		w.Over(id)
 	}()
-	own, err := w.cl.Workspace(ctx, "input")
+	own, err := w.Client.Workspace(ctx, "input")
 	w.must(err)
-	other, err := w.cl.Workspace(ctx, "victim")
+	other, err := w.Client.Workspace(ctx, "victim")
 	w.must(err)
 	fetch := func(r *client.Runner) (string, error) {
 		var out bytes.Buffer
@@ -421,7 +421,7 @@ func (w *world) input() {
 		return out.String(), err
 	}
 	if got, err := fetch(w.thief(id, nil)); err != nil || !strings.Contains(got, "thing.input") {
-		w.t.Fatalf("its own plan: %v: %q", err, got)
+		w.T.Fatalf("its own plan: %v: %q", err, got)
 	}
 	const text = "another plan"
 	plan := api.NewArtifact{Name: "plan/bundle.tar", Kind: api.ArtifactPlan, Size: int64(len(text)), SHA256: sum([]byte(text))}
@@ -465,7 +465,7 @@ func (w *world) input() {
 func (w *world) post(path string, in any) (status int) {
 	raw, err := json.Marshal(in)
 	w.must(err)
-	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.up.URL+path, bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(w.T.Context(), http.MethodPost, w.URL+path, bytes.NewReader(raw))
 	w.must(err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+w.operatorToken)

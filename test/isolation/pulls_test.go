@@ -15,7 +15,7 @@ const noGit = "a container has no network here to fetch code"
 // said records an attempt that Dayfly must answer at the host with some words, and that must have started nothing more
 // than these runs.
 func (f *forge) said(what string, number int, words string, runs int) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	answer := f.answer(number)
 	now := len(f.runs())
 	f.w.tried(what, strings.Contains(answer, words) && now == runs, "%d of %d runs; wanted %q, shown: %s", now, runs, words, brief(answer))
@@ -53,7 +53,7 @@ func (w *world) fork() {
 	f.comments(number, "bob", "dayfly preview "+first) // this is the way
 	released := f.previewed(number, first)
 	if _, address := w.shown(released); address != "thing.first" || len(f.runs()) != 1 {
-		w.t.Errorf("what was released shows %s, and there are %d runs", address, len(f.runs()))
+		w.T.Errorf("what was released shows %s, and there are %d runs", address, len(f.runs()))
 	}
 
 	second := f.commit("refs/pull/1/head", "thing.second")
@@ -77,8 +77,8 @@ func (w *world) fork() {
 
 // nothingApplied records an attempt that must be answered with some words, and must have applied nothing.
 func (f *forge) nothingApplied(what string, number int, preview api.Workflow, words string) {
-	f.w.t.Helper()
-	answer, state, wf := f.answer(number), f.w.read(f.w.stateFile(f.name)), f.w.show(preview.ID)
+	f.w.T.Helper()
+	answer, state, wf := f.answer(number), f.w.read(f.w.stateFile(f.name)), f.w.Workflow(preview.ID)
 	approves := func(v api.Vote) bool { return !v.Reject }
 	held := wf.Review != nil && wf.Review.Applies == "" && !slices.ContainsFunc(wf.Review.Votes, approves)
 	f.w.tried(what, held && state == "" && strings.Contains(answer, words), "the state is %q; wanted %q, shown: %s", state, words, brief(answer))
@@ -86,15 +86,15 @@ func (f *forge) nothingApplied(what string, number int, preview api.Workflow, wo
 
 // applies lets bob apply what is shown, which must be this resource.
 func (f *forge) applies(number int, preview api.Workflow, address string) {
-	f.w.t.Helper()
+	f.w.T.Helper()
 	f.comments(number, "bob", "dayfly apply")
-	wf := f.w.show(preview.ID)
+	wf := f.w.Workflow(preview.ID)
 	if wf.Review == nil || wf.Review.Applies == "" {
-		f.w.t.Fatalf("a true comment applies nothing: %+v: %s", wf.Review, f.answer(number))
+		f.w.T.Fatalf("a true comment applies nothing: %+v: %s", wf.Review, f.answer(number))
 	}
-	until(f.w.t, "it is applied", func() bool { one := f.w.show(wf.Review.Applies); return one.State.Terminal() && !one.SlotHeld })
+	f.w.Over(wf.Review.Applies)
 	if state := f.w.read(f.w.stateFile(f.name)); !strings.Contains(state, address) {
-		f.w.t.Errorf("a true comment: the state is %q:\n%s", state, f.w.log(wf.Review.Applies))
+		f.w.T.Errorf("a true comment: the state is %q:\n%s", state, f.w.Log(wf.Review.Applies, 0))
 	}
 }
 
@@ -108,7 +108,7 @@ func (w *world) forgedComment() {
 	preview := f.previewed(number, head)
 	const apply, gone, another = "dayfly apply", "its comment is gone", "its comment is not the one that was announced"
 	try := func(what string, id int64, author, words string) {
-		w.t.Helper()
+		w.T.Helper()
 		f.tell("issue_comment", f.CommentEvent(repository, number, id, author, apply))
 		f.nothingApplied(what, number, preview, words)
 	}
@@ -156,7 +156,7 @@ func (w *world) moved() {
 	f.nothingApplied("have the plan before applied so", number, next, "were not shown here before your comment")
 	f.applies(number, last, "thing.third")
 	if state := w.read(w.stateFile(f.name)); strings.Contains(state, "thing.first") || strings.Contains(state, "thing.second") {
-		w.t.Errorf("the state is %q", state)
+		w.T.Errorf("the state is %q", state)
 	}
 }
 
@@ -170,7 +170,7 @@ func (w *world) stranger() {
 	f := w.forge()
 	w.secret("hidden", hiddenSecret)
 	w.secret("shown", shownSecret)
-	f.workspace("loot "+w.data, func(in *api.Workspace) {
+	f.workspace("loot "+w.Data, func(in *api.Workspace) {
 		in.Secrets = append(in.Secrets, api.Secret{Env: "HIDDEN", Ref: "file:hidden"}, api.Secret{File: "hidden", Ref: "file:hidden"},
 			api.Secret{Env: "SHOWN", Ref: "file:shown", Preview: true})
 	})
@@ -178,7 +178,7 @@ func (w *world) stranger() {
 	number := f.pull("carol", "", head)
 	f.tell("pull_request", f.PullEvent(repository, number, "opened", head))
 	preview := f.previewed(number, head)
-	log := w.log(preview.ID)
+	log := w.Log(preview.ID, 0)
 	tries := 0
 	for line := range strings.Lines(log) {
 		if strings.HasPrefix(line, "tried ") {
@@ -187,14 +187,14 @@ func (w *world) stranger() {
 		}
 	}
 	if tries < 10 || !strings.Contains(log, "it has its secret of previews: true") {
-		w.t.Errorf("the attack made %d attempts:\n%s", tries, log)
+		w.T.Errorf("the attack made %d attempts:\n%s", tries, log)
 	}
 	// What is looked for is there: a member's own run of the same workspace has it.
-	own := w.submit(f.name, workflow.Preview)
-	until(w.t, "a member's run is over", func() bool { wf := w.show(own); return wf.State.Terminal() && !wf.SlotHeld })
+	own := w.Submit(api.Submit{Workspace: f.name, Operation: workflow.Preview})
+	w.Over(own)
 	for _, what := range []string{"BREACH (HIDDEN is set)", "BREACH (" + forwardedName + " is set)", "in the own environment: BREACH", "/hidden)"} {
-		if text := w.log(own); !strings.Contains(text, what) {
-			w.t.Errorf("a member's own run does not say %q:\n%s", what, text)
+		if text := w.Log(own, 0); !strings.Contains(text, what) {
+			w.T.Errorf("a member's own run does not say %q:\n%s", what, text)
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	contract "github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/built"
+	"github.com/dayfly-dev/dayfly/test/uptest"
 )
 
 // playUp is this binary as a dayfly that may be killed. It says where it serves, and ends when it is
@@ -54,37 +55,31 @@ func playUp(args []string) int {
 
 // spawn starts a dayfly on the site's data in a process of its own. It inherits open files.
 func (s *site) spawn(target string, open ...*os.File) *built.Up {
-	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), os.Args[0], upArg, target, s.data, s.source, s.runner)
+	s.T.Helper()
+	cmd := exec.CommandContext(s.T.Context(), os.Args[0], upArg, target, s.Data, s.Source, s.runner)
 	cmd.ExtraFiles = open
 	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	up, err := built.StartUp(s.t.Context(), cmd, s.data)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	up.EndWith(s.t)
-	s.connect(up.URL, up.Token)
-	return up
+	return s.Spawn(cmd)
 }
 
 // stateDir is the directory that the commands of a workspace keep.
 func (s *site) stateDir(workspace string) string {
-	s.t.Helper()
-	ws, err := s.cl.Workspace(s.t.Context(), workspace)
+	s.T.Helper()
+	ws, err := s.Client.Workspace(s.T.Context(), workspace)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	return filepath.Join(s.data, embedded.StateDir, "default", ws.ID)
+	return filepath.Join(s.Data, embedded.StateDir, "default", ws.ID)
 }
 
 // effects is how often the command of a workspace ran.
 func (s *site) effects(workspace string) int {
-	s.t.Helper()
+	s.T.Helper()
 	b, err := os.ReadFile(filepath.Join(s.stateDir(workspace), "effects"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return strings.Count(string(b), "ran\n")
 }
@@ -109,14 +104,13 @@ func restarts(t *testing.T, target string) {
 	for i, moment := range moments {
 		name := fmt.Sprintf("ws-%d", i)
 		s.put(name, "once 700ms", func(w *api.Workspace) { w.State = &api.State{Kind: api.StateDirectory} })
-		id := s.submit(name, workflow.Update)
+		id := s.Update(name)
 		timer := time.NewTimer(moment)
 		<-timer.C
 		before := s.effects(name)
 		d.Kill()
 		d = s.spawn(target)
-		until(t, name+" is over", func() bool { wf := s.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-		wf, n := s.show(id), s.effects(name)
+		wf, n := s.Over(id), s.effects(name)
 		t.Logf("killed after %s, when it had run %d times: %s (%s), attempt %d, ran %d times", moment, before, wf.State, wf.Reason, wf.Attempt, n)
 		switch {
 		case n > 1:
@@ -132,7 +126,7 @@ func restarts(t *testing.T, target string) {
 	if err := d.Stop(); err != nil {
 		t.Errorf("it ended with %v", err)
 	}
-	s.leftNothing()
+	s.LeftNothing()
 }
 
 // O15: the log of a container that was killed is whole up to then.
@@ -145,10 +139,10 @@ func TestRestart_LogOfAKilledContainerIsWhole(t *testing.T) {
 	s.open(config.TargetDocker)
 	const lines = 777
 	s.put("net", fmt.Sprintf("count %d", lines))
-	id := s.submit("net", workflow.Update)
-	until(t, "its start", func() bool { return s.show(id).State == workflow.Running })
-	spool := filepath.Join(s.data, embedded.ContainersDir, s.show(id).Task, contract.SpoolName)
-	until(t, "the last line in the runner's file", func() bool {
+	id := s.Update("net")
+	uptest.Eventually(t, "its start", func() bool { return s.Workflow(id).State == workflow.Running })
+	spool := filepath.Join(s.Data, embedded.ContainersDir, s.Workflow(id).Task, contract.SpoolName)
+	uptest.Eventually(t, "the last line in the runner's file", func() bool {
 		b, err := os.ReadFile(spool)
 		return err == nil && bytes.Contains(b, fmt.Appendf(nil, "line %d", lines))
 	})
@@ -159,12 +153,12 @@ func TestRestart_LogOfAKilledContainerIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "its end", func() bool { wf := s.show(id); return wf.State.Terminal() && !wf.SlotHeld })
+	s.Over(id)
 	var want strings.Builder
 	for n := range lines {
 		_, _ = fmt.Fprintf(&want, "line %d\n", n+1)
 	}
-	if got := s.log(id); !strings.HasSuffix(got, want.String()) || strings.Count(got, "line ") != lines {
+	if got := s.Log(id, 0); !strings.HasSuffix(got, want.String()) || strings.Count(got, "line ") != lines {
 		t.Errorf("got %d lines, want %d", strings.Count(got, "line "), lines)
 	}
 }

@@ -18,26 +18,25 @@ import (
 // rules are packages of policies that reach for more than the plan, and code of a job that would have its plan pass.
 func (w *world) rules() {
 	const name = "rules"
-	source := filepath.Join(filepath.Dir(w.data), name)
+	source := filepath.Join(filepath.Dir(w.Data), name)
 	pack := source + "-package"
-	program := filepath.Join(engines(w.site.source), api.PolicyProgram)
+	program := filepath.Join(engines(w.site.Source), api.PolicyProgram)
 	own, err := os.ReadFile(program)
 	w.must(errors.Join(err, os.MkdirAll(source, 0o755), os.MkdirAll(pack, 0o755), os.WriteFile(filepath.Join(source, "address"), []byte("thing.planned"), 0o644)))
 	w.put(name, "", func(ws *api.Workspace) {
 		ws.Engine, ws.Commands, ws.Source, ws.State = api.EngineTerraform, nil, api.Source{Directory: source}, &api.State{Kind: api.StateDirectory}
 		ws.Environment = map[string]string{"MODE": "mode:rules " + program}
 	})
-	defer func() { w.must(w.cl.DeleteSetting(w.t.Context(), kind.For(api.PolicyGroup{}), name)) }()
+	defer func() { w.must(w.Client.DeleteSetting(w.T.Context(), kind.For(api.PolicyGroup{}), name)) }()
 	// denied is a run under the package of a directory. The plan of each must be denied, whatever is wrong with the package.
 	denied := func(what, dir, says string) {
-		w.t.Helper()
-		_, _, err := w.cl.PutSetting(w.t.Context(), api.PolicyGroup{Name: name, Enforcement: api.PolicyMandatory, Workspaces: []string{name}, Source: api.Source{Directory: dir}})
+		w.T.Helper()
+		_, _, err := w.Client.PutSetting(w.T.Context(), api.PolicyGroup{Name: name, Enforcement: api.PolicyMandatory, Workspaces: []string{name}, Source: api.Source{Directory: dir}})
 		w.must(err)
-		id := w.submit(name, workflow.Update)
-		until(w.t, "the plan is denied", func() bool { wf := w.show(id); return wf.State.Terminal() && !wf.SlotHeld })
-		wf, log := w.show(id), w.attempted(id)
+		id := w.Update(name)
+		wf, log := w.Over(id), w.attempted(id)
 		if !strings.Contains(log, "tried ") || !strings.Contains(log, "left: rewriter") {
-			w.t.Errorf("the job tried nothing:\n%s", log)
+			w.T.Errorf("the job tried nothing:\n%s", log)
 		}
 		held := wf.State == workflow.Failed && wf.Reason == workflow.ReasonPolicyFailed && strings.Contains(wf.Detail, says) && w.read(w.stateFile(name)) == ""
 		w.tried(what, held && !strings.Contains(wf.Detail+log, secret) && !strings.Contains(wf.Detail+log, forwarded), "%s (%s): %s", wf.State, wf.Reason, wf.Detail)
@@ -58,7 +57,7 @@ func (w *world) rules() {
 			_ = c.Close()
 		}
 	}()
-	victims := filepath.Join(w.data, embedded.SecretsDir, "victim")
+	victims := filepath.Join(w.Data, embedded.SecretsDir, "victim")
 	for _, c := range []struct{ what, rule, link, says string }{
 		{"call the network", fmt.Sprintf(`x := http.send({"method": "get", "url": "http://%s/"})`, l.Addr()), "", "undefined function http.send"},
 		{"ask for an address", `x := net.lookup_ip_addr("example.com")`, "", "undefined function net.lookup_ip_addr"},
@@ -78,7 +77,7 @@ func (w *world) rules() {
 	w.must(l.Close())
 	<-done
 	w.tried("reach a server of this machine", called.Load() == 0, "%d calls", called.Load())
-	denied("name a data directory of Dayfly as the package", filepath.Join(w.data, embedded.SecretsDir), "could not be fetched")
+	denied("name a data directory of Dayfly as the package", filepath.Join(w.Data, embedded.SecretsDir), "could not be fetched")
 
 	w.must(os.WriteFile(filepath.Join(pack, "main.rego"), []byte("package main\n\ndeny contains \"as it was written\"\n"), 0o644))
 	denied("rewrite the rules, and kill the program that evaluates them", pack, "main.deny: as it was written")

@@ -12,7 +12,7 @@ import (
 // tools has a job try to replace an engine of the cache, which the next job would run.
 func (w *world) tools() {
 	const content = "an engine that was downloaded"
-	dir := filepath.Join(w.data, embedded.ToolsDir)
+	dir := filepath.Join(w.Data, embedded.ToolsDir)
 	version := filepath.Join(dir, "terraform", "1.9.5")
 	kept := filepath.Join(version, "terraform")
 	err := errors.Join(os.MkdirAll(version, 0o755), os.WriteFile(kept, []byte(content), 0o755))
@@ -20,7 +20,7 @@ func (w *world) tools() {
 		err = errors.Join(err, os.Chmod(path, 0o755))
 	}
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(filepath.Dir(version)) }()
 	at := dir
