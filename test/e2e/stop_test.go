@@ -228,8 +228,6 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 	if log := w.Log(id, 1); !strings.HasSuffix(log, want.String()) || strings.Count(log, "line ") != lines {
 		t.Errorf("got %d lines, want %d; the log ends with %q", strings.Count(log, "line "), lines, log[max(0, len(log)-200):])
 	}
-	w.Stop()
-	w.LeftNothing()
 }
 
 // C10: the agent of dayfly up makes itself a new token where that of its pool was rotated.
