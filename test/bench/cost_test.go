@@ -22,6 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
+	"github.com/dayfly-dev/dayfly/test/gitserver"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
@@ -100,7 +101,7 @@ func deployed(b *testing.B) *metered {
 	check(b, err)
 	runner, err := built.Program(b.Context(), dir, "runnerimage")
 	check(b, err)
-	authority, err := scenario.OpenAuthority(filepath.Join(dir, "authority"))
+	authority, err := gitserver.OpenAuthority(filepath.Join(dir, "authority"))
 	check(b, err)
 	m := &metered{used: counts{}, runs: map[string]int{}, memory: map[string]float64{}, news: make(chan struct{})}
 	m.git, err = scenario.ServeGit(b.Context(), authority, "127.0.0.1")

@@ -16,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
 	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/gitserver"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )
 
@@ -27,7 +28,7 @@ const firstLines = 7
 // command.
 func firstLine(ctx context.Context, b *bench) error {
 	b.out.heading("The runner: from its start to the first line of the log, latency %s", stated.name)
-	authority, err := scenario.OpenAuthority(filepath.Join(b.functions, "authority"))
+	authority, err := gitserver.OpenAuthority(filepath.Join(b.functions, "authority"))
 	if err != nil {
 		return err
 	}
