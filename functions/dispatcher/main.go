@@ -9,10 +9,12 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambda"
 	awsecs "github.com/aws/aws-sdk-go-v2/service/ecs"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher/ecs"
+	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 )
 
 func main() {
@@ -49,6 +51,10 @@ func build(getenv func(string) string) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
+	queue, err := sqs.New(awssqs.NewFromConfig(boot.Repeating(aws)), sqs.Config{URL: cfg.queue})
+	if err != nil {
+		return nil, err
+	}
 	decide, err := cfg.decider(upstream, tasks)
-	return &function{mode: cfg.mode, decide: decide, queue: boot.NewDeliveries(aws, cfg.queue), log: log}, err
+	return &function{mode: cfg.mode, decide: decide, queue: queue, log: log}, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/poller"
+	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 )
 
 // mostWindow lasts until the next minute's schedule, so that one invocation always waits for work. There may be two
@@ -36,6 +37,12 @@ func trigger(event []byte) string {
 
 // depthFor is longer than the time between two schedules, each of which looks at the queue: so a wake need not.
 const depthFor = 2 * time.Minute
+
+// held is a queue whose depth counts also what was received and not deleted: launches that are under way.
+type held struct{ *sqs.Queue }
+
+// Depth implements poller.Queue.
+func (h held) Depth(ctx context.Context) (int, error) { return h.Held(ctx) }
 
 // margin is kept of an invocation's time for giving back what could not be queued.
 const margin = 5 * time.Second

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/poller"
 	"github.com/dayfly-dev/dayfly/internal/queue"
+	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 )
 
 var version = "unknown" // set by the build
@@ -60,7 +62,11 @@ func build(getenv func(string) string) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := poller.New(upstream, boot.NewOutbox(aws, queueURL), keys, poller.Config{
+	jobs, err := sqs.New(awssqs.NewFromConfig(boot.Repeating(aws)), sqs.Config{URL: queueURL})
+	if err != nil {
+		return nil, err
+	}
+	p, err := poller.New(upstream, held{jobs}, keys, poller.Config{
 		Instance: instance, Version: version, Types: types, Wait: 20 * time.Second,
 		Reports: queue.MaxBatch, DepthFor: depthFor, Direct: direct, Deliveries: waiting.wait, Log: log,
 	})

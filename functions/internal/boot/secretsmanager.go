@@ -14,9 +14,18 @@ import (
 func SecretsManager(cfg aws.Config, name, arn string) *Secret {
 	caller := NewCaller(cfg)
 	return NewSecret(name, nil, func(ctx context.Context) (string, error) {
-		answer, err := caller.ask(ctx, "Secrets Manager", "secretsmanager", map[string]string{
-			"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "secretsmanager.GetSecretValue",
-		}, map[string]string{"SecretId": arn})
+		endpoint, err := caller.Endpoint(ctx, "Secrets Manager", "secretsmanager", "")
+		if err != nil {
+			return "", err
+		}
+		body, err := json.Marshal(map[string]string{"SecretId": arn})
+		if err != nil {
+			return "", err
+		}
+		answer, err := caller.repeat(ctx, Call{
+			Service: "secretsmanager", Address: endpoint + "/", Body: body,
+			Header: map[string]string{"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "secretsmanager.GetSecretValue"},
+		})
 		if err != nil {
 			return "", err
 		}

@@ -219,17 +219,30 @@ func (q *Queue) Delete(ctx context.Context, receipt string) error {
 
 // Depth implements queue.Queue. SQS approximates it, and may be a minute late.
 func (q *Queue) Depth(ctx context.Context) (int, error) {
-	const name = types.QueueAttributeNameApproximateNumberOfMessages
+	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages)
+}
+
+// Held is how many messages wait or were received and not deleted: all but those that are delayed. SQS approximates it
+// too.
+func (q *Queue) Held(ctx context.Context) (int, error) {
+	return q.count(ctx, types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible)
+}
+
+// count adds up attributes that are numbers of messages.
+func (q *Queue) count(ctx context.Context, names ...types.QueueAttributeName) (sum int, err error) {
 	out, err := call(ctx, q, 0, "count messages of", "sqs:GetQueueAttributes", q.client.GetQueueAttributes,
-		&awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: []types.QueueAttributeName{name}})
+		&awssqs.GetQueueAttributesInput{QueueUrl: &q.url, AttributeNames: names})
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.Atoi(out.Attributes[string(name)])
-	if err != nil {
-		return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
+	for _, name := range names {
+		n, err := strconv.Atoi(out.Attributes[string(name)])
+		if err != nil {
+			return 0, fmt.Errorf("count messages of queue %s: the answer has no %s: %w", q.name, name, workflow.ErrBusy)
+		}
+		sum += n
 	}
-	return n, nil
+	return sum, nil
 }
 
 // seconds rounds up: what is hidden for half a second must not come back at once.

@@ -179,6 +179,21 @@ func TestSendBatch_LostAnswer(t *testing.T) {
 	}
 }
 
+func TestHeld_CountsWhatWasReceivedAndNotWhatIsDelayed(t *testing.T) {
+	q, _ := open(t, start(t).client, nil)
+	if errs := q.SendBatch(t.Context(), []queue.Outgoing{{Body: []byte("a")}, {Body: []byte("b")}, {Body: []byte("c"), Delay: time.Minute}}); errs != nil {
+		t.Fatal(errs)
+	}
+	for received := range 2 {
+		if n, err := q.Held(t.Context()); n != 2 || err != nil {
+			t.Errorf("%d received: %d held, %v; want two", received, n, err)
+		}
+		if m, err := q.Receive(t.Context(), 1, 0); err != nil || len(m) != 1 {
+			t.Fatalf("got %v, %v", m, err)
+		}
+	}
+}
+
 func TestGroups_AreFairWhateverTheyAreCalled(t *testing.T) {
 	q, _ := open(t, start(t).client, nil)
 	for _, m := range []queue.Outgoing{
@@ -258,6 +273,29 @@ func TestReceipt_OfMoreThanTwelveHoursAgoIsStale(t *testing.T) {
 	}
 	if n, err := q.Depth(t.Context()); err != nil || n != 1 {
 		t.Errorf("depth: got %d, %v; want 1", n, err)
+	}
+}
+
+func TestHide_LastsForWholeSeconds(t *testing.T) {
+	w := start(t)
+	now := time.Now()
+	w.service.Now = func() time.Time { return now }
+	q, _ := open(t, w.client, map[string]string{"VisibilityTimeout": "3600"})
+	if err := q.Send(t.Context(), []byte("a"), "g"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := q.Receive(t.Context(), 1, 0)
+	if err != nil || len(m) != 1 {
+		t.Fatalf("got %v, %v", m, err)
+	}
+	if err := q.Hide(t.Context(), m[0].Receipt, 1500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{0, 1} {
+		now = now.Add([]time.Duration{1900 * time.Millisecond, 200 * time.Millisecond}[i])
+		if m, err := q.Receive(t.Context(), 1, 0); err != nil || len(m) != want {
+			t.Errorf("look %d: got %v, %v; want %d messages", i, m, err, want)
+		}
 	}
 }
 
