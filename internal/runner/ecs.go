@@ -151,7 +151,7 @@ func (c ecsCloud) Assume(ctx context.Context, role api.Role, session string) (Id
 
 // identity resolves secrets as somebody, those of Vault too if the stack names a server.
 func (c ecsCloud) identity(who *cloud.Identity) (ecsIdentity, error) {
-	i := ecsIdentity{secrets.Mux{awssm.Scheme: awssm.New(who.SecretsManager(), awssm.NewParameters(who.SSM()))}, who}
+	i := ecsIdentity{secrets.Mux{awssm.Scheme: awssm.New(who.SecretsManager(), who.Parameter)}, who}
 	if c.given.VaultAddress == "" {
 		return i, nil
 	}

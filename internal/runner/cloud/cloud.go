@@ -23,8 +23,10 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials/endpointcreds"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/aws-sdk-go-v2/service/sts/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/awserr"
@@ -210,11 +212,19 @@ func (i *Identity) SecretsManager() *secretsmanager.Client {
 	})
 }
 
-// SSM is the configuration of a client of Systems Manager as this identity.
-func (i *Identity) SSM() aws.Config {
-	c := i.cloud.config(i.keys)
-	c.BaseEndpoint = i.cloud.endpoint.of("SSM")
-	return c
+// Parameter reads a parameter of Systems Manager, decrypted, as this identity. It tries once.
+func (i *Identity) Parameter(ctx context.Context, region, name string) (string, error) {
+	client := ssm.NewFromConfig(i.cloud.config(i.keys), func(o *ssm.Options) {
+		o.Region, o.BaseEndpoint, o.Retryer = region, i.cloud.endpoint.of("SSM"), aws.NopRetryer{}
+	})
+	out, err := client.GetParameter(ctx, &ssm.GetParameterInput{Name: &name, WithDecryption: aws.Bool(true)})
+	if err != nil {
+		return "", err //nolint:wrapcheck // whoever asked classifies it
+	}
+	if out.Parameter == nil || out.Parameter.Value == nil {
+		return "", &smithy.GenericAPIError{Code: "InvalidAnswer", Message: "the answer holds no value", Fault: smithy.FaultServer}
+	}
+	return *out.Parameter.Value, nil
 }
 
 // Assume assumes a run's role and returns its identity. The credentials are renewed when they are due, for as long

@@ -23,12 +23,12 @@ const Scheme = "arn"
 // Resolver is a secrets.Resolver over Secrets Manager and Parameter Store.
 type Resolver struct {
 	secrets    *secretsmanager.Client
-	parameters *Parameters
+	parameters Parameters
 }
 
 // New returns a resolver that asks as the clients' credentials allow, in the region that a reference
-// names. Without a client for parameters it refuses them.
-func New(secrets *secretsmanager.Client, parameters *Parameters) *Resolver {
+// names. Without parameters it refuses them.
+func New(secrets *secretsmanager.Client, parameters Parameters) *Resolver {
 	return &Resolver{secrets, parameters}
 }
 

@@ -66,7 +66,7 @@ func start(t *testing.T) *world {
 	w.admin = secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, table.User("admin")))
 	w.resolver = awssm.New(
 		secretsmanager.NewFromConfig(awsim.ClientConfig(server.URL, runner), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} }),
-		awssm.NewParameters(awsim.ClientConfig(server.URL, runner)),
+		reader(awsim.ClientConfig(server.URL, runner)),
 	)
 	return w
 }

@@ -1,12 +1,14 @@
 package awssm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsssm "github.com/aws/aws-sdk-go-v2/service/ssm"
 
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
@@ -17,6 +19,19 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/ssm"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
+
+// reader reads parameters as the runner does.
+func reader(cfg aws.Config) awssm.Parameters {
+	client := awsssm.NewFromConfig(cfg, func(o *awsssm.Options) { o.Retryer = aws.NopRetryer{} })
+	return func(ctx context.Context, region, arn string) (string, error) {
+		in := &awsssm.GetParameterInput{Name: &arn, WithDecryption: aws.Bool(true)}
+		out, err := client.GetParameter(ctx, in, func(o *awsssm.Options) { o.Region = region })
+		if err != nil {
+			return "", err
+		}
+		return *out.Parameter.Value, nil
+	}
+}
 
 // putParameter keeps a value, encrypted, and returns the parameter's ARN.
 func putParameter(t *testing.T, admin aws.Config, name, value string) string {
@@ -42,7 +57,7 @@ func TestParameterConformance_OverMoto(t *testing.T) {
 	n := 0
 	secretstest.Run(t, func(*testing.T) secretstest.Subject {
 		n++
-		return parameters(client, awssm.New(nil, awssm.NewParameters(client)), fmt.Sprintf("/space-%d/", n), "")
+		return parameters(client, awssm.New(nil, reader(client)), fmt.Sprintf("/space-%d/", n), "")
 	})
 }
 
