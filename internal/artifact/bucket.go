@@ -2,7 +2,6 @@ package artifact
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -45,31 +44,24 @@ func (b *Bucket) Upload(ctx context.Context, key string, a api.NewArtifact) (api
 	if err != nil {
 		return api.Transfer{}, fmt.Errorf("SHA-256 of the artifact %s: %w", a.Name, err)
 	}
-	return b.sign(ctx, http.MethodPut, key, a.Size, http.Header{
-		"X-Amz-Checksum-Sha256": {base64.StdEncoding.EncodeToString(sum)},
-		"If-None-Match":         {"*"},
-	})
+	return b.sign(ctx, http.MethodPut, key, &awss3.Body{Size: a.Size, SHA256: sum})
 }
 
 // Download signs a request for the bytes of an artifact. Whoever gets them checks them.
 func (b *Bucket) Download(ctx context.Context, key string, _ api.Artifact) (api.Transfer, error) {
-	return b.sign(ctx, http.MethodGet, key, 0, http.Header{})
+	return b.sign(ctx, http.MethodGet, key, nil)
 }
 
-func (b *Bucket) sign(ctx context.Context, method, key string, size int64, header http.Header) (api.Transfer, error) {
+func (b *Bucket) sign(ctx context.Context, method, key string, body *awss3.Body) (api.Transfer, error) {
 	if err := checkKey(key); err != nil {
-		return api.Transfer{}, err
-	}
-	at, err := awss3.Address(b.cfg.BaseEndpoint, b.cfg.Region, b.name, key)
-	if err != nil {
 		return api.Transfer{}, err
 	}
 	creds, err := b.cfg.Credentials.Retrieve(ctx)
 	if err != nil {
 		return api.Transfer{}, fmt.Errorf("credentials for S3: %w", err)
 	}
-	req := &http.Request{Method: method, URL: at, Host: at.Host, Header: header, ContentLength: size}
-	url, send, err := awss3.Presign(ctx, req, creds, b.cfg.Region, b.now(), signedFor)
+	object := awss3.Object{Endpoint: b.cfg.BaseEndpoint, Region: b.cfg.Region, Bucket: b.name, Key: key}
+	url, send, err := object.Presign(ctx, creds, b.now(), signedFor, body)
 	if err != nil {
 		return api.Transfer{}, err
 	}

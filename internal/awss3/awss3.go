@@ -1,10 +1,14 @@
-// Package awss3 says where an object of S3 is and signs requests for it, so that nobody needs the SDK's client of S3.
+// Package awss3 makes requests for objects of S3 and signs them, so that nobody needs the SDK's client of S3.
 // It sends nothing.
 package awss3
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -15,56 +19,48 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// Address is where an object is: below a name of its bucket's own, unless a dot in that name would not fit the
-// certificate, or the service has another address (S3 user guide, "Methods for accessing a bucket").
-func Address(endpoint *string, region, bucket, key string) (*url.URL, error) {
-	if endpoint != nil {
-		u, err := url.Parse(*endpoint)
-		if err != nil {
-			return nil, fmt.Errorf("address of S3: %w", err)
-		}
-		return encoded(u.JoinPath(bucket, key)), nil
-	}
-	host := "s3." + region + ".amazonaws.com"
-	if strings.HasPrefix(region, "cn-") {
-		host += ".cn"
-	}
-	u := &url.URL{Scheme: "https", Host: host}
-	if strings.Contains(bucket, ".") {
-		return encoded(u.JoinPath(bucket, key)), nil
-	}
-	u.Host = bucket + "." + host
-	return encoded(u.JoinPath(key)), nil
+// Object is one of a bucket.
+type Object struct {
+	Endpoint            *string // of the service; nil means AWS's own in the region
+	Region, Bucket, Key string
 }
 
-// encoded writes a path as S3 does before it checks a signature: with nothing in it but unreserved characters. Go leaves
-// some others, such as + and =, as they are. It begins with a slash also where the address is signed before it is text.
-func encoded(u *url.URL) *url.URL {
-	u.Path = "/" + strings.TrimPrefix(u.Path, "/")
-	u.RawPath = strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(u.Path))
-	return u
+// Body is what an object is made of.
+type Body struct {
+	Reader io.Reader // not for an address
+	Size   int64
+	SHA256 []byte
 }
 
-// Sign signs a request whose body has this SHA-256, in hexadecimal digits.
-func Sign(ctx context.Context, req *http.Request, creds aws.Credentials, sum, region string, now time.Time) error {
-	req.Header.Set("X-Amz-Content-Sha256", sum)
-	// S3 alone takes a path as it stands (IAM user guide, "Create a signed AWS API request").
-	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-	if err := signer.SignHTTP(ctx, creds, req, sum, "s3", region, now); err != nil {
-		return fmt.Errorf("sign the request: %w", err)
+// Request is a signed request for an object; with a body, to make it. S3 checks the body, and replaces nothing.
+func (o Object) Request(ctx context.Context, creds aws.Credentials, now time.Time, body *Body) (*http.Request, error) {
+	req, err := o.request(ctx, body)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	sum := sha256.Sum256(nil)
+	digits := hex.EncodeToString(sum[:])
+	if body != nil {
+		digits = hex.EncodeToString(body.SHA256)
+	}
+	req.Header.Set("X-Amz-Content-Sha256", digits)
+	if err := newSigner().SignHTTP(ctx, creds, req, digits, "s3", o.Region, now); err != nil {
+		return nil, fmt.Errorf("sign the request: %w", err)
+	}
+	return req, nil
 }
 
-// Presign signs a request whose body needs not be known yet, for so long a time. It returns the URL, which is a secret,
-// and the headers that have to be sent as they are. A Content-Length of more than 0 is one of them.
-func Presign(ctx context.Context, req *http.Request, creds aws.Credentials, region string, now time.Time, life time.Duration) (string, map[string]string, error) {
-	req = req.Clone(ctx)
+// Presign signs the address of such a request, for so long a time and for who has no credentials. It returns the URL,
+// which is a secret, and the headers that have to be sent as they are. A Content-Length of more than 0 is one of them.
+func (o Object) Presign(ctx context.Context, creds aws.Credentials, now time.Time, life time.Duration, body *Body) (string, map[string]string, error) {
+	req, err := o.request(ctx, body)
+	if err != nil {
+		return "", nil, err
+	}
 	query := req.URL.Query()
 	query.Set("X-Amz-Expires", strconv.Itoa(int(life/time.Second)))
 	req.URL.RawQuery = query.Encode()
-	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }) // see Sign
-	signed, header, err := signer.PresignHTTP(ctx, creds, req, "UNSIGNED-PAYLOAD", "s3", region, now)
+	signed, header, err := newSigner().PresignHTTP(ctx, creds, req, "UNSIGNED-PAYLOAD", "s3", o.Region, now)
 	if err != nil {
 		return "", nil, fmt.Errorf("sign the address: %w", err)
 	}
@@ -75,4 +71,61 @@ func Presign(ctx context.Context, req *http.Request, creds aws.Credentials, regi
 		}
 	}
 	return signed, send, nil
+}
+
+func (o Object) request(ctx context.Context, body *Body) (*http.Request, error) {
+	at, err := o.address()
+	if err != nil {
+		return nil, err
+	}
+	if body == nil {
+		return http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody) //nolint:wrapcheck // it says what it parses
+	}
+	from := body.Reader
+	if body.Size == 0 {
+		from = http.NoBody // with any other, no length would be sent
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, at.String(), from)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.ContentLength = body.Size
+	req.Header.Set("If-None-Match", "*")
+	req.Header.Set("X-Amz-Checksum-Sha256", base64.StdEncoding.EncodeToString(body.SHA256))
+	return req, nil
+}
+
+// newSigner takes a path as it stands, as S3 alone does (IAM user guide, "Create a signed AWS API request").
+func newSigner() *v4.Signer {
+	return v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+}
+
+// address is below a name of the bucket's own, unless a dot in that name would not fit the certificate, or the service
+// has another address (S3 user guide, "Methods for accessing a bucket").
+func (o Object) address() (*url.URL, error) {
+	if o.Endpoint != nil {
+		u, err := url.Parse(*o.Endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("address of S3: %w", err)
+		}
+		return encoded(u.JoinPath(o.Bucket, o.Key)), nil
+	}
+	host := "s3." + o.Region + ".amazonaws.com"
+	if strings.HasPrefix(o.Region, "cn-") {
+		host += ".cn"
+	}
+	u := &url.URL{Scheme: "https", Host: host}
+	if strings.Contains(o.Bucket, ".") {
+		return encoded(u.JoinPath(o.Bucket, o.Key)), nil
+	}
+	u.Host = o.Bucket + "." + host
+	return encoded(u.JoinPath(o.Key)), nil
+}
+
+// encoded writes a path as S3 does before it checks a signature: with nothing in it but unreserved characters. Go leaves
+// some others, such as + and =, as they are.
+func encoded(u *url.URL) *url.URL {
+	u.Path = "/" + strings.TrimPrefix(u.Path, "/")
+	u.RawPath = strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(u.Path))
+	return u
 }

@@ -2,6 +2,9 @@ package awss3_test
 
 import (
 	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/dayfly-dev/dayfly/internal/awss3"
 )
@@ -18,8 +21,10 @@ func TestAddress_IsThatOfTheRegion(t *testing.T) {
 		"https://code.s3.cn-north-1.amazonaws.com.cn/a":                  {nil, "cn-north-1", "code", "a"},
 		"http://localhost:4566/x/code/a":                                 {&other, "eu-west-1", "code", "a"},
 	} {
-		if got, err := awss3.Address(in.endpoint, in.region, in.bucket, in.key); err != nil || got.String() != want {
-			t.Errorf("got %v, %v, want %s", got, err, want)
+		o := awss3.Object{Endpoint: in.endpoint, Region: in.region, Bucket: in.bucket, Key: in.key}
+		got, err := o.Request(t.Context(), aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "key"}, time.Now(), nil)
+		if err != nil || got.URL.String() != want {
+			t.Errorf("got %v, %v, want %s", got.URL, err, want)
 		}
 	}
 }

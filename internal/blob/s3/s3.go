@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -75,24 +73,18 @@ func (s *Store) call(ctx context.Context, method, name string, body []byte) (ans
 func (s *Store) once(ctx context.Context, method, name string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	at, err := awss3.Address(s.cfg.BaseEndpoint, s.cfg.Region, s.bucket, name)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	sum := sha256.Sum256(body)
-	if method == http.MethodPut {
-		req.Header.Set("If-None-Match", "*")
-		req.Header.Set("X-Amz-Checksum-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
-	}
 	creds, err := s.cfg.Credentials.Retrieve(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("credentials for S3: %w", err)
 	}
-	if err := awss3.Sign(ctx, req, creds, hex.EncodeToString(sum[:]), s.cfg.Region, time.Now()); err != nil {
+	var send *awss3.Body
+	if method == http.MethodPut {
+		sum := sha256.Sum256(body)
+		send = &awss3.Body{Reader: bytes.NewReader(body), Size: int64(len(body)), SHA256: sum[:]}
+	}
+	object := awss3.Object{Endpoint: s.cfg.BaseEndpoint, Region: s.cfg.Region, Bucket: s.bucket, Key: name}
+	req, err := object.Request(ctx, creds, time.Now(), send)
+	if err != nil {
 		return nil, err
 	}
 	res, err := s.cfg.HTTPClient.Do(req)

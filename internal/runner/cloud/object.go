@@ -2,8 +2,6 @@ package cloud
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -23,22 +21,14 @@ func (i *Identity) Object(ctx context.Context, region, bucket, key string) (io.R
 		region = i.cloud.region
 	}
 	name := text.Quote("s3://"+bucket+"/"+key, 200)
-	at, err := awss3.Address(i.cloud.endpoint.of("S3"), region, bucket, key)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
-	if err != nil {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "source.archive.url", "%s is not an object of S3", name)
-	}
 	creds, err := i.keys.Retrieve(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nothing := sha256.Sum256(nil)
-	sum := hex.EncodeToString(nothing[:])
-	if err := awss3.Sign(ctx, req, creds, sum, region, i.cloud.now()); err != nil {
-		return nil, err
+	object := awss3.Object{Endpoint: i.cloud.endpoint.of("S3"), Region: region, Bucket: bucket, Key: key}
+	req, err := object.Request(ctx, creds, i.cloud.now(), nil)
+	if err != nil {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "source.archive.url", "%s is not an object of S3", name)
 	}
 	client := &http.Client{
 		Transport: &http.Transport{

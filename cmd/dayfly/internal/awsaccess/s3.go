@@ -3,8 +3,6 @@ package awsaccess
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -27,8 +25,7 @@ const s3Time = 10 * time.Minute
 
 // FetchS3 copies an artifact out of a bucket, with the AWS access of whoever calls, and checks it.
 func FetchS3(ctx context.Context, one api.Artifact, to io.Writer) error {
-	nothing := sha256.Sum256(nil)
-	return s3Transfer(ctx, http.MethodGet, one.Place, http.NoBody, 0, nothing[:], func(body io.Reader) error {
+	return s3Transfer(ctx, one.Place, nil, func(body io.Reader) error {
 		return artifact.CopyChecked(to, body, one.Size, one.SHA256)
 	})
 }
@@ -40,13 +37,10 @@ func PlaceS3(ctx context.Context, place api.Place, file io.Reader, size int64, d
 	if err != nil {
 		return fmt.Errorf("SHA-256 of the file: %w", err)
 	}
-	if size == 0 {
-		file = http.NoBody // with any other, no length would be sent
-	}
-	return s3Transfer(ctx, http.MethodPut, place, file, size, sum, func(io.Reader) error { return nil })
+	return s3Transfer(ctx, place, &awss3.Body{Reader: file, Size: size, SHA256: sum}, func(io.Reader) error { return nil })
 }
 
-func s3Transfer(ctx context.Context, method string, place api.Place, body io.Reader, size int64, sum []byte, take func(io.Reader) error) error {
+func s3Transfer(ctx context.Context, place api.Place, send *awss3.Body, take func(io.Reader) error) error {
 	cfg, err := Settings(ctx, "bucket", awsconfig.WithRegion(place.Region))
 	if err != nil {
 		return err
@@ -54,31 +48,20 @@ func s3Transfer(ctx context.Context, method string, place api.Place, body io.Rea
 	if own := os.Getenv("AWS_ENDPOINT_URL_S3"); own != "" { // which the SDK reads for its own client only
 		cfg.BaseEndpoint = &own
 	}
-	at, err := awss3.Address(cfg.BaseEndpoint, place.Region, place.Bucket, place.Key)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, s3Time)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, at.String(), body) //nolint:gosec // where the person's own settings say S3 is
-	if err != nil {
-		return fmt.Errorf("make request: %w", err)
-	}
-	req.ContentLength = size
-	if method == http.MethodPut {
-		req.Header.Set("If-None-Match", "*")
-		req.Header.Set("X-Amz-Checksum-Sha256", base64.StdEncoding.EncodeToString(sum))
-	}
 	creds, err := cfg.Credentials.Retrieve(ctx)
 	if err != nil {
 		return fmt.Errorf("find your AWS access for the bucket %s: %w", place.Bucket, err)
 	}
-	if err := awss3.Sign(ctx, req, creds, hex.EncodeToString(sum), place.Region, time.Now()); err != nil {
+	object := awss3.Object{Endpoint: cfg.BaseEndpoint, Region: place.Region, Bucket: place.Bucket, Key: place.Key}
+	req, err := object.Request(ctx, creds, time.Now(), send)
+	if err != nil {
 		return err
 	}
 	// A signature is for one address.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	res, err := client.Do(req) //nolint:gosec // see above
+	res, err := client.Do(req) //nolint:gosec // where the person's own settings say S3 is
 	if err != nil {
 		return fmt.Errorf("call S3: %w", err)
 	}
@@ -87,10 +70,10 @@ func s3Transfer(ctx context.Context, method string, place api.Place, body io.Rea
 	switch {
 	case res.StatusCode == http.StatusOK:
 		return take(res.Body)
-	case res.StatusCode == http.StatusPreconditionFailed && method == http.MethodPut: // it is there
+	case res.StatusCode == http.StatusPreconditionFailed && req.Method == http.MethodPut: // it is there
 		return nil
 	}
-	return s3Refused(res, method, name)
+	return s3Refused(res, req.Method, name)
 }
 
 // s3Refused says what an answer of S3 means to the person who asked.
