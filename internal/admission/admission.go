@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -37,29 +39,25 @@ const (
 	mostPatience = 2 * time.Second
 )
 
-// bucket fills at a rate, and each call takes one out.
-type bucket struct {
-	level float64
-	at    time.Time
+// limiter admits so many a second, after so many seconds' worth at once. A rate of zero is no bound.
+func limiter(most, seconds int) *rate.Limiter {
+	if most <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(most), most*seconds)
 }
 
-// wait fills the bucket and says how long it takes until it has one; 0 means that it has.
-func (b *bucket) wait(now time.Time, rate, burst int) time.Duration {
-	full := float64(rate * burst)
-	if b.at.IsZero() {
-		b.level = full
-	}
-	b.level = min(full, b.level+float64(rate)*max(now.Sub(b.at).Seconds(), 0))
-	b.at = now
-	if b.level >= 1 {
-		return 0
-	}
-	return time.Duration((1 - b.level) / float64(rate) * float64(time.Second))
+// missing is how long it takes until a limiter admits one; 0 means that it does.
+func missing(l *rate.Limiter, now time.Time) time.Duration {
+	return time.Duration(max(1-l.TokensAt(now), 0) / float64(l.Limit()) * float64(time.Second))
 }
 
 // recent is a map that forgets what was not asked for lately. Full, it becomes the older half, and the half before that
 // is dropped: so it holds at most twice mostRecent, and needs nobody who cleans up.
-type recent[K comparable, V any] struct{ young, old map[K]*V }
+type recent[K comparable, V any] struct {
+	fresh      func() *V
+	young, old map[K]*V
+}
 
 // get returns the value of a key, or nil.
 func (r *recent[K, V]) get(k K) *V {
@@ -79,11 +77,11 @@ func (r *recent[K, V]) put(k K, v *V) {
 	r.young[k] = v
 }
 
-// of returns the value of a key, which is zero at first.
+// of returns the value of a key, which is a fresh one at first.
 func (r *recent[K, V]) of(k K) *V {
 	v := r.get(k)
 	if v == nil {
-		v = new(V)
+		v = r.fresh()
 		r.put(k, v)
 	}
 	return v
@@ -97,12 +95,12 @@ func (r *recent[K, V]) drop(k K) {
 // holder is whose token was valid when it was last shown.
 type holder struct {
 	organization string // of a user token; a pool's calls are not counted
-	calls        bucket
+	calls        *rate.Limiter
 }
 
 // sender is an address from which sign-ins failed.
 type sender struct {
-	failed bucket
+	failed *rate.Limiter
 	turn   chan struct{}
 }
 
@@ -113,7 +111,7 @@ type Gate struct {
 
 	mu            sync.Mutex
 	tokens        recent[[sha256.Size]byte, holder]
-	organizations recent[string, bucket]
+	organizations recent[string, rate.Limiter]
 	addresses     recent[string, sender]
 }
 
@@ -122,7 +120,13 @@ func New(rates Rates, now func() time.Time) *Gate {
 	if now == nil {
 		now = time.Now
 	}
-	return &Gate{rates: rates, now: now}
+	g := &Gate{rates: rates, now: now}
+	g.tokens.fresh = func() *holder { return &holder{calls: limiter(rates.Token, callBurst)} }
+	g.organizations.fresh = func() *rate.Limiter { return limiter(rates.Organization, callBurst) }
+	g.addresses.fresh = func() *sender {
+		return &sender{failed: limiter(rates.Failures, failureBurst), turn: make(chan struct{}, 1)}
+	}
+	return g
 }
 
 type proof struct{}
@@ -203,18 +207,15 @@ func (g *Gate) SignIn(ctx context.Context, address string, try func() error) err
 
 // failures counts failed tries from an address. It says how long it takes until one more may fail, and returns what only
 // one try of the address at a time can send to.
-func (g *Gate) failures(address string, n float64) (wait time.Duration, turn chan struct{}) {
+func (g *Gate) failures(address string, n int) (wait time.Duration, turn chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := g.addresses.get(address)
-	if s == nil && n == 0 {
+	if n == 0 && g.addresses.get(address) == nil {
 		return 0, nil
 	}
-	if s = g.addresses.of(address); s.turn == nil {
-		s.turn = make(chan struct{}, 1)
-	}
-	wait = s.failed.wait(g.now(), g.rates.Failures, failureBurst)
-	s.failed.level = max(s.failed.level-n, 0)
+	s, now := g.addresses.of(address), g.now()
+	wait = missing(s.failed, now)
+	s.failed.AllowN(now, n)
 	return wait, s.turn
 }
 
@@ -249,18 +250,14 @@ func (g *Gate) count(h *holder) error {
 		return nil
 	}
 	now, of := g.now(), g.organizations.of(h.organization)
-	if most := g.rates.Token; most > 0 {
-		if wait := h.calls.wait(now, most, callBurst); wait > 0 {
-			return tooMany(wait, "this token makes more than %s a second; wait a moment, and make fewer at once", text.Count(most, "call"))
-		}
+	if wait := missing(h.calls, now); wait > 0 {
+		return tooMany(wait, "this token makes more than %s a second; wait a moment, and make fewer at once", text.Count(g.rates.Token, "call"))
 	}
-	if most := g.rates.Organization; most > 0 {
-		if wait := of.wait(now, most, callBurst); wait > 0 {
-			return tooMany(wait, "the people of organization %s make more than %s a second together; wait a moment", h.organization, text.Count(most, "call"))
-		}
+	if wait := missing(of, now); wait > 0 {
+		return tooMany(wait, "the people of organization %s make more than %s a second together; wait a moment", h.organization, text.Count(g.rates.Organization, "call"))
 	}
-	h.calls.level--
-	of.level--
+	h.calls.AllowN(now, 1)
+	of.AllowN(now, 1)
 	return nil
 }
 

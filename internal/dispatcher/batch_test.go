@@ -216,8 +216,7 @@ func TestPace_KeepsTheRateAndAllowsOneSecondsWorthAtOnce(t *testing.T) {
 	p, now := dispatcher.NewPace(10), sent
 	calls := 0
 	for end := now.Add(10 * time.Second); now.Before(end); {
-		var wait time.Duration
-		if p, wait, _ = p.Take(now, time.Hour); wait > 0 {
+		if wait, _ := p.Take(now, time.Hour); wait > 0 {
 			now = now.Add(wait)
 		}
 		calls++
@@ -228,8 +227,7 @@ func TestPace_KeepsTheRateAndAllowsOneSecondsWorthAtOnce(t *testing.T) {
 	now = now.Add(time.Hour) // idle: no more than a second's worth is saved up
 	burst := 0
 	for {
-		var wait time.Duration
-		if p, wait, _ = p.Take(now, time.Hour); wait > 0 {
+		if wait, _ := p.Take(now, time.Hour); wait > 0 {
 			break
 		}
 		burst++
@@ -242,22 +240,23 @@ func TestPace_KeepsTheRateAndAllowsOneSecondsWorthAtOnce(t *testing.T) {
 func TestPace_HalvesOnceForAThrottleAndGrowsBack(t *testing.T) {
 	now := sent
 	p := dispatcher.NewPace(16)
-	p = p.Throttled(now).Throttled(now.Add(100 * time.Millisecond)) // calls under way at the same time
+	p.Answered(now, true)
+	p.Answered(now.Add(100*time.Millisecond), true) // a call under way at the same time
 	if p.Rate() != 8 {
 		t.Errorf("rate %g after a throttle, want 8", p.Rate())
 	}
-	if _, wait, ok := p.Take(now, 0); ok || wait <= 0 {
+	if wait, ok := p.Take(now, 0); ok || wait <= 0 {
 		t.Errorf("a call at once after a throttle: %s, %v", wait, ok)
 	}
 	for i := range 10 {
-		p = p.Throttled(now.Add(time.Duration(i+2) * 2 * time.Second))
+		p.Answered(now.Add(time.Duration(i+2)*2*time.Second), true)
 	}
 	if p.Rate() != 1 {
 		t.Errorf("rate %g after many throttles, want 1", p.Rate())
 	}
 	n := 0
 	for ; p.Rate() < 16 && n < 1000; n++ {
-		p = p.Taken(now)
+		p.Answered(now, false)
 	}
 	if n < 40 || n > 60 {
 		t.Errorf("back at the full rate after %d calls", n)
@@ -265,14 +264,14 @@ func TestPace_HalvesOnceForAThrottleAndGrowsBack(t *testing.T) {
 }
 
 func TestPace_WithoutALimitNeverWaits(t *testing.T) {
-	var p dispatcher.Pace
+	p := dispatcher.NewPace(0)
 	for range 1000 {
-		var wait time.Duration
-		if p, wait, _ = p.Throttled(sent).Take(sent, 0); wait != 0 {
+		p.Answered(sent, true)
+		if wait, _ := p.Take(sent, 0); wait != 0 {
 			t.Fatalf("waits %s", wait)
 		}
 	}
-	if _, _, ok := p.Take(sent, -time.Second); ok {
+	if _, ok := p.Take(sent, -time.Second); ok {
 		t.Error("a call is promised although its time is over")
 	}
 }

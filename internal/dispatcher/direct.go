@@ -20,7 +20,7 @@ func (d *Dispatcher) Offer(m api.LaunchMessage) (placement string) {
 	if d.cfg.Now().Before(d.Hold()) || len(names) == 0 {
 		return ""
 	}
-	if _, ok := d.pace.take(0); !ok {
+	if _, ok := d.pace.Take(d.cfg.Now(), 0); !ok {
 		return ""
 	}
 	return names[0]
@@ -39,7 +39,7 @@ func (d *Dispatcher) Direct(ctx context.Context, m api.LaunchMessage) bool {
 			refusal = asRefusal(err)
 		}
 	}
-	d.pace.answered(refusal != nil && refusal.Reason == workflow.ReasonThrottled)
+	d.pace.Answered(d.cfg.Now(), refusal != nil && refusal.Reason == workflow.ReasonThrottled)
 	if refusal != nil {
 		d.hold.Store(d.cfg.Now().Add(directShut))
 		log.Info("direct launch refused", "placement", m.Placement, "reason", refusal.Reason, "permanent", refusal.Permanent,

@@ -88,7 +88,7 @@ type Dispatcher struct {
 	launcher Launcher
 	upstream Upstream
 	cfg      Config
-	pace     pacer
+	pace     *Pace
 	hold     atomic.Value // time.Time: no launch is likely to be taken before
 }
 
@@ -113,7 +113,7 @@ func New(q Queue, l Launcher, upstream Upstream, cfg Config) (*Dispatcher, error
 		cfg.Now = time.Now
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	return &Dispatcher{queue: q, launcher: l, upstream: upstream, cfg: cfg, pace: pacer{pace: NewPace(cfg.Rate), now: cfg.Now}}, nil
+	return &Dispatcher{queue: q, launcher: l, upstream: upstream, cfg: cfg, pace: NewPace(cfg.Rate)}, nil
 }
 
 // Disposition is what is to become of a message, and why.
@@ -262,7 +262,7 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 		if i > 0 && (ctx.Err() != nil || !d.writeDown(ctx, log, m, last, name)) {
 			break
 		}
-		if wait, ok := d.pace.turn(ctx, d.cfg.Margin); !ok {
+		if wait, ok := d.pace.turn(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
 			if last != nil {
 				break
 			}
@@ -320,17 +320,17 @@ func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, 
 	r.Unsettled = unsettled
 	for n := range sameAgain {
 		if n > 0 {
-			if _, ok := d.pace.turn(ctx, d.cfg.Margin); !ok {
+			if _, ok := d.pace.turn(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
 				break
 			}
 		}
 		task, err := d.launcher.Launch(ctx, r)
 		if err == nil {
-			d.pace.answered(false)
+			d.pace.Answered(d.cfg.Now(), false)
 			return task, nil
 		}
 		refusal = asRefusal(err)
-		d.pace.answered(refusal.Reason == workflow.ReasonThrottled)
+		d.pace.Answered(d.cfg.Now(), refusal.Reason == workflow.ReasonThrottled)
 		if !refusal.Unknown || refusal.Reason == workflow.ReasonThrottled || ctx.Err() != nil {
 			break
 		}

@@ -2,20 +2,22 @@ package dispatcher
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// Pace decides when the next launch call may begin: a token bucket of one second's worth, whose rate is halved when a
-// call is throttled and grows a little with each call that is not. It is a value: each method returns the next pace, and
-// time is a parameter. The zero Pace has no limit.
+// Pace decides when the next launch call may begin: at a rate, with one second's worth at once, that is halved when a call
+// is throttled and grows a little with each call that is not. Time is a parameter. Its methods may be called concurrently.
 type Pace struct {
-	most   float64 // calls per second while nothing is throttled
-	rate   float64 // calls per second now
-	tokens float64 // below zero: calls that are reserved and not yet due
-	at     time.Time
+	most  rate.Limit // calls per second while nothing is throttled
+	calls *rate.Limiter
+
+	mu     sync.Mutex
 	halved time.Time
 }
 
@@ -28,93 +30,60 @@ const (
 
 // NewPace returns a pace of most calls per second; 0 means no limit. It begins with a second's worth, as AWS's own limits
 // do: after an idle time a batch may be launched at once.
-func NewPace(most float64) Pace { return Pace{most: most, rate: most, tokens: max(1, most)} }
+func NewPace(most float64) *Pace {
+	if most <= 0 {
+		return &Pace{most: rate.Inf, calls: rate.NewLimiter(rate.Inf, 0)}
+	}
+	return &Pace{most: rate.Limit(most), calls: rate.NewLimiter(rate.Limit(most), second(rate.Limit(most)))}
+}
+
+// second is how many calls a second has, at least one.
+func second(r rate.Limit) int { return int(max(1, r)) }
 
 // Rate is the calls per second that it allows now.
-func (p Pace) Rate() float64 { return p.rate }
-
-// fill adds the tokens since it was last filled.
-func (p Pace) fill(now time.Time) Pace {
-	if !p.at.IsZero() && now.After(p.at) {
-		p.tokens = min(max(1, p.rate), p.tokens+now.Sub(p.at).Seconds()*p.rate)
-	}
-	if p.at.IsZero() || now.After(p.at) {
-		p.at = now
-	}
-	return p
-}
+func (p *Pace) Rate() float64 { return float64(p.calls.Limit()) }
 
 // Take reserves the next call and says how long it must wait. If that is longer than most, it reserves nothing, and ok is
 // false.
-func (p Pace) Take(now time.Time, most time.Duration) (next Pace, wait time.Duration, ok bool) {
-	if p.most <= 0 {
-		return p, 0, most >= 0
-	}
-	p = p.fill(now)
-	if p.tokens < 1 {
-		wait = time.Duration((1 - p.tokens) / p.rate * float64(time.Second))
-	}
-	if wait > most {
-		return p, wait, false
-	}
-	p.tokens--
-	return p, wait, true
-}
-
-// Throttled is the pace after a call that was throttled.
-func (p Pace) Throttled(now time.Time) Pace {
-	if p.most <= 0 || now.Sub(p.halved) < paceSettle && !p.halved.IsZero() {
-		return p
-	}
-	p = p.fill(now)
-	p.rate = max(p.rate/2, p.most*paceLeast)
-	p.tokens = min(p.tokens, 0)
-	p.halved = now
-	return p
-}
-
-// Taken is the pace after a call that was not throttled.
-func (p Pace) Taken(now time.Time) Pace {
-	if p.most <= 0 || p.rate >= p.most {
-		return p
-	}
-	p = p.fill(now)
-	p.rate = min(p.most, p.rate+p.most*paceStep)
-	return p
-}
-
-// pacer is the pace of one dispatcher.
-type pacer struct {
-	mu   sync.Mutex
-	pace Pace
-	now  func() time.Time
-}
-
-func (p *pacer) take(most time.Duration) (wait time.Duration, ok bool) {
+func (p *Pace) Take(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pace, wait, ok = p.pace.Take(p.now(), most)
-	return wait, ok
+	call := p.calls.ReserveN(now, 1)
+	if wait = call.DelayFrom(now); wait > most {
+		call.CancelAt(now)
+		return wait, false
+	}
+	return wait, true
 }
 
-func (p *pacer) answered(throttled bool) {
+// Answered counts the end of a call, which was throttled or not.
+func (p *Pace) Answered(now time.Time, throttled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if throttled {
-		p.pace = p.pace.Throttled(p.now())
-	} else {
-		p.pace = p.pace.Taken(p.now())
+	r := p.calls.Limit()
+	switch {
+	case p.most == rate.Inf, throttled && now.Sub(p.halved) < paceSettle, !throttled && r >= p.most:
+		return
+	case throttled:
+		p.halved, r = now, max(r/2, p.most*paceLeast)
+	default:
+		r = min(p.most, r+p.most*paceStep)
+	}
+	p.calls.SetLimitAt(now, r)
+	p.calls.SetBurstAt(now, second(r))
+	if saved := p.calls.TokensAt(now); throttled && saved > 0 { // at a rate that was too high
+		p.calls.ReserveN(now, int(math.Ceil(saved)))
 	}
 }
 
 // turn waits for the next call's turn. ok is false if less than margin would be left until the deadline of ctx then, or
 // if ctx ends first; after says how long it would have been.
-func (p *pacer) turn(ctx context.Context, margin time.Duration) (after time.Duration, ok bool) {
-	most := time.Duration(1<<63 - 1)
+func (p *Pace) turn(ctx context.Context, now time.Time, margin time.Duration) (after time.Duration, ok bool) {
+	most := time.Duration(math.MaxInt64)
 	if end, bounded := ctx.Deadline(); bounded {
 		most = time.Until(end) - margin
 	}
-	if after, ok = p.take(most); !ok {
+	if after, ok = p.Take(now, most); !ok {
 		return after, false
 	}
 	_ = wait.For(ctx, after)

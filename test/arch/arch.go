@@ -151,6 +151,7 @@ var owners = []struct {
 	{"github.com/open-policy-agent/", []string{"internal/policy"}},
 	{"github.com/ProtonMail/", []string{"internal/toolcache"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
+	{"golang.org/x/time/", []string{"internal/admission", "internal/dispatcher"}},
 	{"golang.org/x/mod/", []string{"internal/providercache"}},
 	{"github.com/sony/gobreaker/", []string{"internal/client"}},
 	{"github.com/google/go-containerregistry", []string{"runnerimage/build"}},
