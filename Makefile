@@ -87,7 +87,7 @@ fmt: ## Format the code
 	find . \( -name .git -o -name .cache -o -name bin \) -prune -o -name '*.go' -print0 | xargs -0 gofmt -w
 
 .PHONY: cover
-cover: ## Run all tests and show coverage by package; writes .cache/cover.html
+cover: ## Run all tests and show coverage by package; writes pages into .cache/cover
 	@scripts/cover
 
 .PHONY: size
@@ -100,11 +100,11 @@ bench: ## Measure the product against its aims, then benchmark the packages (QUI
 
 .PHONY: bench-functions
 bench-functions: ## Measure zip, memory and init of each function, and what which memory size takes and costs (WHY=1: package inits)
-	@WHY='$(WHY)' go test -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./test/benchfunctions
+	@WHY='$(WHY)' go test -C test/bench -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./functions
 
 .PHONY: bench-pickup
 bench-pickup: ## Measure from submit to RunTask, and the drain of 10,000, in half an hour (QUICK=1: 8 min; ONLY=line,wake,window,once,drain; WHY=1)
-	@go run ./test/benchpickup $(if $(QUICK),-quick) $(if $(ONLY),-only '$(ONLY)') $(if $(WHY),-why)
+	@go run -C test/bench ./pickup -root '$(CURDIR)' $(if $(QUICK),-quick) $(if $(ONLY),-only '$(ONLY)') $(if $(WHY),-why)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/policy"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/policy"
 )
 
 // call runs a command line, and returns what it printed and its exit code.

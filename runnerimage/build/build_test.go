@@ -36,7 +36,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	for to, pkg := range map[string]string{"build": ".", "busybox": "../../test/isolation/testdata/shell"} {
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-o", filepath.Join(dir, to), pkg)
+		cmd := exec.CommandContext(context.Background(), "go", "build", "-C", pkg, "-o", filepath.Join(dir, to), ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return dir, fmt.Errorf("build %s: %w: %s", pkg, err, out)

@@ -36,11 +36,12 @@ func (c config) run(ctx context.Context, env []string, program string, args ...s
 	return strings.TrimSpace(said.String()), nil
 }
 
-// own builds one of our programs, which lies at path in the image. It belongs to root, so that no engine writes to it.
-func (c config) own(ctx context.Context, temp, pkg, at string) (layers.Entry, error) {
+// own builds one of our programs, from its directory in this repository, which lies at path in the image. It belongs to
+// root, so that no engine writes to it.
+func (c config) own(ctx context.Context, temp, dir, at string) (layers.Entry, error) {
 	file := filepath.Join(temp, path.Base(at))
 	_, err := c.run(ctx, []string{"GOOS=linux", "GOARCH=" + c.arch, "CGO_ENABLED=0"},
-		"go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+c.version, "-o", file, pkg)
+		"go", "build", "-C", dir, "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+c.version, "-o", file, ".")
 	return layers.Entry{Path: at, Mode: layers.Executable, From: file}, err
 }
 

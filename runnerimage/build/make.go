@@ -169,11 +169,11 @@ func (c config) compose(ctx context.Context, temp string) (composed, error) {
 		}
 		engine, providers = append(engine, plugins...), "those of "+c.providers
 	}
-	runner, err := c.own(ctx, temp, "./runnerimage", runnerPath)
+	runner, err := c.own(ctx, temp, "runnerimage", runnerPath)
 	if err != nil {
 		return made, err
 	}
-	policies, err := c.own(ctx, temp, "./cmd/dayfly-policy", policyPath)
+	policies, err := c.own(ctx, temp, "cmd/dayfly-policy", policyPath)
 	if err != nil {
 		return made, err
 	}

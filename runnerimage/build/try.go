@@ -81,7 +81,7 @@ func (c config) tryInside(ctx context.Context, image, arch string) (said string,
 	}
 	defer func() { _ = os.RemoveAll(temp) }()
 	program := filepath.Join(temp, "try")
-	if _, err := c.run(ctx, []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0"}, "go", "build", "-buildvcs=false", "-trimpath", "-o", program, "./runnerimage/build"); err != nil {
+	if _, err := c.run(ctx, []string{"GOOS=linux", "GOARCH=" + arch, "CGO_ENABLED=0"}, "go", "build", "-C", "runnerimage/build", "-buildvcs=false", "-trimpath", "-o", program, "."); err != nil {
 		return "", err
 	}
 	container, err := c.run(ctx, nil, "docker", "create", "--network", "none", "--platform", "linux/"+arch, "--cap-drop", "ALL", "--entrypoint", "/try", image, inside)

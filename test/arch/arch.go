@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Module is the path of this module.
+// Module is the path of the module at the root. Those of the modules below it begin with it, as their packages' do.
 const Module = "github.com/dayfly-dev/dayfly"
 
 // Package is what the rules need to know about one package, as `go list -json` tells it.
@@ -75,7 +75,6 @@ var rules = map[string]rule{
 	"internal/controlplane": {level: 20},
 	"internal/client":       {level: 20},
 	"internal/forward":      {level: 20},
-	"internal/policy":       {level: 20},
 
 	"internal/httpapi":    {level: 30, also: []string{"internal/controlplane"}},
 	"internal/console":    {level: 30, also: []string{"internal/controlplane"}},
@@ -88,6 +87,8 @@ var rules = map[string]rule{
 
 	"internal/agent":    {level: 40, any: true},
 	"internal/embedded": {level: 45, any: true},
+
+	"cmd/dayfly-policy/internal/policy": {level: 20},
 }
 
 // Adapters implement their parent's interface over one technology; parts are the pieces of their
@@ -148,7 +149,7 @@ var owners = []struct {
 	{"github.com/buildkite/terminal-to-html/", []string{"internal/console"}},
 	// What a version or a constraint may be is said when it is written, in the words of who reads it later.
 	{"github.com/hashicorp/go-version", []string{"internal/runner/engine", "internal/runner/source", "internal/controlplane/catalog", "internal/toolcache"}},
-	{"github.com/open-policy-agent/", []string{"internal/policy"}},
+	{"github.com/open-policy-agent/", []string{"cmd/dayfly-policy/internal/policy"}},
 	{"github.com/ProtonMail/", []string{"internal/toolcache"}},
 	{"github.com/hashicorp/", []string{"internal/runner/engine"}},
 	{"golang.org/x/time/", []string{"internal/admission", "internal/dispatcher"}},

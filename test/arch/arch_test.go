@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestTree_HasEveryPackageOfTheMap(t *testing.T) {
 	}
 }
 
-// root is the root of the module, seen from this directory.
+// root is the root of the repository, seen from this directory.
 const root = "../.."
 
 // sources returns every Go file of the tree. Walking it has a second use: go test sees which
@@ -93,27 +94,43 @@ func TestNames_AreNoIDs(t *testing.T) {
 	}
 }
 
-// list asks the go command for every package of the module.
+// list asks the go command for every package of every module.
 func list(t *testing.T) []arch.Package {
 	t.Helper()
-	sources(t)
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Doc,GoFiles,Imports,TestImports,XTestImports", arch.Module+"/...")
+	return listed[arch.Package](t, "-json=ImportPath,Name,Doc,GoFiles,Imports,TestImports,XTestImports", "./...")
+}
+
+// listed is what go list says in JSON of packages, by patterns as they are written at the root, in the order of the modules.
+func listed[T any](t *testing.T, flags string, patterns ...string) (all []T) {
+	t.Helper()
+	sources(t) // where the modules lie
+	for line := range strings.Lines(output(t, root+"/scripts/modules", patterns...)) {
+		there := strings.Fields(line)
+		args := slices.Concat([]string{"list", "-C", root + "/" + there[0]}, strings.Fields(flags), there[1:])
+		for d := json.NewDecoder(strings.NewReader(output(t, "go", args...))); ; {
+			var p T
+			if err := d.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("go list: %v", err)
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// output is what a program prints.
+func output(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, stderr.String())
 	}
-	var pkgs []arch.Package
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p arch.Package
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return pkgs
-		} else if err != nil {
-			t.Fatalf("go list: %v", err)
-		}
-		pkgs = append(pkgs, p)
-	}
+	return string(out)
 }
 
 // The rules can fail: each made-up graph breaks one of them, or shows that a permitted import passes.

@@ -1,15 +1,10 @@
 package arch_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -65,33 +60,21 @@ func TestMains_OneLinksOPA(t *testing.T) {
 // programs are the mains below some directories, each with all that it links.
 func programs(t *testing.T, tags string, below ...string) map[string][]string {
 	t.Helper()
-	sources(t) // where the module lies
-	args := []string{"list", "-tags", tags, "-json=ImportPath,Name,Deps"}
-	for _, dir := range below {
-		args = append(args, arch.Module+"/"+dir+"/...")
+	type program struct {
+		ImportPath, Name string
+		Deps             []string
 	}
-	cmd := exec.CommandContext(t.Context(), "go", args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	var patterns []string
+	for _, dir := range below {
+		patterns = append(patterns, "./"+dir+"/...")
 	}
 	found := map[string][]string{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct {
-			ImportPath, Name string
-			Deps             []string
-		}
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return found
-		} else if err != nil {
-			t.Fatalf("go list: %v", err)
-		}
+	for _, p := range listed[program](t, "-tags="+tags+" -json=ImportPath,Name,Deps", patterns...) {
 		if p.Name == "main" {
 			found[strings.TrimPrefix(p.ImportPath, arch.Module+"/")] = p.Deps
 		}
 	}
+	return found
 }
 
 // first is the first statement of a function, where it is an expression.

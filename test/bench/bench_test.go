@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/store"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // programs is the directory of the programs that are measured, once they are built.

@@ -25,7 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
-// What calls of DynamoDB take, as test/benchpickup states it with its sources. Time is virtual, so that it is this and
+// What calls of DynamoDB take, as test/bench/pickup states it with its sources. Time is virtual, so that it is this and
 // nothing else that a rate shows.
 const (
 	readTime        = 5 * time.Millisecond

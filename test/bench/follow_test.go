@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // BenchmarkFollow measures how long a line takes from a command, which prints one each 70 ms, to a program that

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
 	"github.com/dayfly-dev/dayfly/internal/launcher/process"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // BenchmarkHistory compares an `up` whose launcher knows many tasks that ended in the last hours with one that knows

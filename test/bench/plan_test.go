@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // maxUsed is the aim for processor time, in that of init and plan by hand. An earlier measurement found otf, with its agent

@@ -19,7 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/store/sqlite"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // table is a store that knows how many records it holds.

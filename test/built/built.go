@@ -16,7 +16,7 @@ import (
 
 const module = "github.com/dayfly-dev/dayfly"
 
-// Program returns the program of a main package, by its path in this module. It is taken from the directory DAYFLY_BIN,
+// Program returns the program of a main package, by its path in this repository. It is taken from the directory DAYFLY_BIN,
 // where one stage of CI has put what ships, else built into dir. The error has what the compiler said.
 func Program(ctx context.Context, dir, pkg string) (string, error) {
 	name := path.Base(pkg)
@@ -30,13 +30,13 @@ func Program(ctx context.Context, dir, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The module of a test can be another one, which names this one as what it needs.
+	// The module of a test can be another one, which names this one as what it needs; the module of the program, a third.
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", module, err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", made, "./"+pkg) //nolint:gosec // of this module
-	cmd.Dir, cmd.Env = strings.TrimSpace(string(root)), append(os.Environ(), "CGO_ENABLED=0")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", made, ".") //nolint:gosec // a path that tests name
+	cmd.Dir, cmd.Env = filepath.Join(strings.TrimSpace(string(root)), pkg), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 	}

@@ -1,4 +1,4 @@
-package benchfunctions_test
+package functions_test
 
 import (
 	"cmp"
@@ -47,7 +47,7 @@ var awaited = []string{"ControlPlane", "LongPolls", "Poller", "Dispatcher"}
 
 const tolerable = 20
 
-// Calls of AWS take as long as test/benchpickup states it: a function waits for them, and is paid for while it does.
+// Calls of AWS take as long as test/bench/pickup states it: a function waits for them, and is paid for while it does.
 var callDelay = map[string]time.Duration{
 	"dynamodb.BatchGetItem": 5 * time.Millisecond, "dynamodb.Query": 5 * time.Millisecond, "dynamodb.PutItem": 8 * time.Millisecond,
 	"dynamodb.UpdateItem": 8 * time.Millisecond, "dynamodb.DeleteItem": 8 * time.Millisecond, "dynamodb.TransactWriteItems": 30 * time.Millisecond,
@@ -152,7 +152,7 @@ type deployment struct {
 
 func deployForMemory(b *testing.B, parameters map[string]string) (*deployment, error) {
 	b.Helper()
-	dir, root := b.TempDir(), "../.."
+	dir, root := b.TempDir(), "../../.."
 	packages, err := bootstrap.Functions(root)
 	if err != nil {
 		return nil, err

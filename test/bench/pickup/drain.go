@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // fargate is how many RunTask calls a second Fargate takes, and how many tasks it launches.

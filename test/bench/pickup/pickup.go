@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/wait"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // mode is a way in which a poller learns of work.

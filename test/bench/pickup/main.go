@@ -1,4 +1,4 @@
-// Command benchpickup measures how long a submitted workflow waits until ECS has accepted its task, and how fast a
+// Command pickup measures how long a submitted workflow waits until ECS has accepted its task, and how fast a
 // backlog is launched, with the built functions deployed from the templates to an AWS of fakes. It prints what it
 // measured next to its aims, judges no change, and fails only if something did not work. It is a program, not a
 // benchmark of go test: one run takes half an hour, and an interrupted run must still print what it has measured.
@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 func main() {
@@ -29,7 +29,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "\nbenchpickup: "+err.Error())
+		fmt.Fprintln(os.Stderr, "\npickup: "+err.Error())
 		os.Exit(1) //nolint:forbidigo // main decides the exit code
 	}
 }
@@ -66,8 +66,8 @@ var sections = []section{
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("benchpickup", flag.ContinueOnError)
-	root := flags.String("root", ".", "the root of the module")
+	flags := flag.NewFlagSet("pickup", flag.ContinueOnError)
+	root := flags.String("root", ".", "the root of the repository")
 	quick := flags.Bool("quick", false, "fewer samples")
 	pending := flags.Int("drain", 0, "how many workflows wait for the drain, of which 20 a second can be launched; 0 means 10000, or 400 with -quick")
 	only := flags.String("only", "", "the sections to run, divided by commas; empty means all")
@@ -101,7 +101,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("not done after %s", longest))
 	defer cancel()
 	var err error
-	if b.functions, err = os.MkdirTemp("", "benchpickup-"); err != nil {
+	if b.functions, err = os.MkdirTemp("", "pickup-"); err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(b.functions) }()

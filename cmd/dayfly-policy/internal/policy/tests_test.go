@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dayfly-dev/dayfly/internal/policy"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 )
 
 func TestTest_TellsWhatCameOfEachTest(t *testing.T) {

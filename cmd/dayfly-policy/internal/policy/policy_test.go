@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/policy"
 )
 
 // write makes a package of files.

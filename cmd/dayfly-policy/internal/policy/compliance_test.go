@@ -16,7 +16,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/test/cases/testdata"
 	"github.com/open-policy-agent/opa/v1/util"
 
-	"github.com/dayfly-dev/dayfly/internal/policy"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 )
 
 // Why a case of OPA's does not run here.

@@ -7,8 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/policy"
 )
 
 // Whatever a package and an input are, the answer is one that a runner can read and the control plane takes.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // report prints what is measured and remembers the aims.

@@ -1,4 +1,4 @@
-package benchfunctions_test
+package functions_test
 
 import (
 	"cmp"

@@ -18,8 +18,8 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 // pool is the pool that everything runs in.
@@ -51,7 +51,7 @@ type world struct {
 }
 
 // admin is who prepares things.
-var admin = controlplane.Principal{Organization: "default", Name: "benchpickup", Audience: "user", Role: api.RoleAdmin}
+var admin = controlplane.Principal{Organization: "default", Name: "pickup", Audience: "user", Role: api.RoleAdmin}
 
 // unlimited is the environment of the control plane's functions: only the pool limits.
 var unlimited = map[string]string{"DAYFLY_ORGANIZATION_LIMIT": "100000"}

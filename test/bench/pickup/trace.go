@@ -9,8 +9,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 // traces is how many pick-ups are looked into.

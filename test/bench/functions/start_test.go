@@ -1,4 +1,4 @@
-package benchfunctions_test
+package functions_test
 
 import (
 	"bytes"
@@ -22,14 +22,14 @@ func TestFunctions_StartWithoutTheNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds every function")
 	}
-	packages, err := bootstrap.Functions("../..")
+	packages, err := bootstrap.Functions("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(packages) < 5 {
 		t.Fatalf("found %v, want five functions at least", packages)
 	}
-	built, err := bootstrap.Build(t.Context(), bootstrap.Config{Root: "../..", Out: t.TempDir(), NoZip: true}, packages...)
+	built, err := bootstrap.Build(t.Context(), bootstrap.Config{Root: "../../..", Out: t.TempDir(), NoZip: true}, packages...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +81,12 @@ func TestFunctions_SayWhatTheyMiss(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds every function")
 	}
-	packages, err := bootstrap.Functions("../..")
+	packages, err := bootstrap.Functions("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if _, err := bootstrap.Build(t.Context(), bootstrap.Config{Root: "../..", Out: dir, NoZip: true}, packages...); err != nil {
+	if _, err := bootstrap.Build(t.Context(), bootstrap.Config{Root: "../../..", Out: dir, NoZip: true}, packages...); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range packages {

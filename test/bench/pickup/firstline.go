@@ -12,10 +12,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
-	"github.com/dayfly-dev/dayfly/test/figures"
 	"github.com/dayfly-dev/dayfly/test/gitserver"
 	"github.com/dayfly-dev/dayfly/test/procrun"
 )

@@ -130,7 +130,7 @@ func speaker(s ecs.Spec) (*client.Runner, error) {
 	var boot [16]byte
 	_, _ = rand.Read(boot[:])
 	return client.NewRunner(client.RunnerConfig{
-		URL: given.Relay, Credential: redact.New(given.Ticket), HTTPClient: &http.Client{Transport: role.Sign("")}, UserAgent: "benchpickup/" + fmt.Sprint(os.Getpid()),
+		URL: given.Relay, Credential: redact.New(given.Ticket), HTTPClient: &http.Client{Transport: role.Sign("")}, UserAgent: "pickup/" + fmt.Sprint(os.Getpid()),
 		Run: api.Run{Workflow: given.Workflow, Attempt: given.Attempt, Task: s.Task, Boot: hex.EncodeToString(boot[:])},
 	})
 }

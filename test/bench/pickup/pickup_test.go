@@ -15,8 +15,8 @@ import (
 
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 	"github.com/dayfly-dev/dayfly/test/cloud"
-	"github.com/dayfly-dev/dayfly/test/figures"
 )
 
 func TestSlowest_IsTheLeastRateOfAnySpan(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/policy"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly-policy/internal/policy"
 )
 
 // What could see more than the plan and the package is refused by name, before anything is evaluated.

@@ -1,7 +1,7 @@
-// Package benchfunctions_test measures what the cold start of each Lambda function costs, as ratios to an empty function
+// Package functions_test measures what the cold start of each Lambda function costs, as ratios to an empty function
 // built and started in the same way, and prints it next to its aims. It judges no change: it fails only where something
 // did not work, or where a function needs the network, or does not say what it misses, before its first event.
-package benchfunctions_test
+package functions_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
 	"github.com/dayfly-dev/dayfly/test/awsim/lambdahost"
-	"github.com/dayfly-dev/dayfly/test/figures"
+	"github.com/dayfly-dev/dayfly/test/bench/figures"
 )
 
 // shipped is what the functions are built for in the end; the zips of the aims are those.
@@ -27,7 +27,7 @@ const empty = "./test/awsim/lambdahost/testdata/empty"
 // With WHY in the environment it shows the package inits of each function that take longest.
 func BenchmarkFunctions(b *testing.B) {
 	const rounds = 15
-	functions, err := measured(b.Context(), "../..")
+	functions, err := measured(b.Context(), "../../..")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func measured(ctx context.Context, root string) ([]*measurement, error) {
 		return nil, err
 	}
 	packages = append([]string{empty}, packages...)
-	dir := filepath.Join(root, ".cache", "benchfunctions")
+	dir := filepath.Join(root, ".cache", "bench-functions")
 	here, err := bootstrap.Build(ctx, bootstrap.Config{Root: root, Out: filepath.Join(dir, runtime.GOARCH)}, packages...)
 	if err != nil {
 		return nil, err
