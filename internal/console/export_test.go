@@ -29,6 +29,18 @@ func RenderRun(why api.Why, files []api.Artifact) templ.Component {
 	return runPage(v, d)
 }
 
+// RenderParts are the row of a run in a list, and the parts of its page.
+func RenderParts(why api.Why, now time.Time) map[string]templ.Component {
+	v := &view{now: now}
+	v.who.Audience, v.who.Role = "user", api.RoleAdmin
+	return map[string]templ.Component{"row": runRow(v, why.Workflow, runLink), "page": runParts(v, runDataOf(why, v))}
+}
+
+// RenderTree is the part of a run's page about the tree that it is of.
+func RenderTree(tree api.Tree, workspace string, now time.Time) templ.Component {
+	return treeSection(&view{now: now}, tree, workspace)
+}
+
 // Sentences are what the page of a run says first, with moments in brackets.
 func Sentences(why api.Why, me string) string {
 	s := say(why, me)

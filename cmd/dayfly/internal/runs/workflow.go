@@ -60,15 +60,20 @@ func (c *workflowList) Run(a *cli.App, cl *client.Client) error {
 	style, now := a.Style(), time.Now()
 	more, err := cli.ListUpTo(a, c.Limit, page, none,
 		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "CHANGES", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
-			return []string{
-				w.ID, w.Workspace, string(w.Type), cli.Dash(string(w.Operation)), stateOf(style, w), changesOf(w), cli.Took(w, now),
-				text.Duration(now.Sub(w.SubmittedAt)), cli.Dash(string(w.Reason)),
-			}
+			return listed(style, w, now)
 		})
 	if more && !a.JSON() {
 		a.Say("there are more: -n %d shows more of them", c.Limit*2)
 	}
 	return err
+}
+
+// listed is a workflow in a list.
+func listed(style term.Style, w api.Workflow, now time.Time) []string {
+	return []string{
+		w.ID, w.Workspace, string(w.Type), cli.Dash(string(w.Operation)), stateOf(style, w), changesOf(w), cli.Took(w, now),
+		text.Duration(now.Sub(w.SubmittedAt)), cli.Dash(string(w.Reason)),
+	}
 }
 
 // stateOf is the state of a workflow as people see it.
@@ -107,7 +112,11 @@ func (c *workflowShow) Run(a *cli.App, cl *client.Client) error {
 		return err
 	}
 	a.Over = w.State.Terminal()
-	style, now := a.Style(), time.Now()
+	return a.Done(w, "%s", shown(a.Style(), w, time.Now()))
+}
+
+// shown is all of a workflow, line by line.
+func shown(style term.Style, w api.Workflow, now time.Time) string {
 	var b strings.Builder
 	line := func(name, value string) {
 		if value != "" {
@@ -168,7 +177,7 @@ func (c *workflowShow) Run(a *cli.App, cl *client.Client) error {
 	if w.Review != nil {
 		b.WriteString(strings.Join(reviewLines(style, w.ID, *w.Review), "\n"))
 	}
-	return a.Done(w, "%s", strings.TrimSuffix(b.String(), "\n"))
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func stepLine(s api.Step) string {
