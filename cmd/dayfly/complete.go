@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/kind"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
 // completeCommand is what the scripts of the shells call, with the words of the line up to the cursor.
@@ -188,7 +189,7 @@ func values(a *cli.App, node *kong.Node, v *kong.Value) []cli.Candidate {
 func workflows(ctx context.Context, cl *client.Client) []cli.Candidate {
 	page, _ := cl.Workflows(ctx, client.Filter{Limit: 100})
 	return cli.Words(page.Items, func(w api.Workflow) cli.Candidate {
-		return cli.Candidate{Word: w.ID, About: fmt.Sprintf("%s, %s of %s", w.State, cli.KindOf(w), w.Workspace)}
+		return cli.Candidate{Word: w.ID, About: runtext.State(w) + ", " + runtext.Title(w)}
 	})
 }
 

@@ -90,7 +90,7 @@ func TestComplete_CommandsFlagsValuesIDsAndNames(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", tc.line, got, tc.want)
 		}
 	}
-	if got := w.ok(completeCommand, "why", ""); !strings.Contains(got, "\tpending, deployment preview of network\n") {
+	if got := w.ok(completeCommand, "why", ""); !strings.Contains(got, "\tpending, preview of network\n") {
 		t.Errorf("got %q, want the state and what it is", got)
 	}
 }
@@ -127,7 +127,7 @@ ask() { words=("$@"); CURRENT=$#; _dayfly }
 ask dayfly wh; ask dayfly why ''; ask dayfly run --op up; ask dayfly run ./`
 	want := "compdef _dayfly dayfly\nwhy whoami | why  -- Show what a workflow waits for"
 	got := w.shell("zsh", try)
-	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\n"+id+" | "+id+"  -- pending, deployment preview of network\nupdate | update\nfiles\n") {
+	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\n"+id+" | "+id+"  -- pending, preview of network\nupdate | update\nfiles\n") {
 		t.Errorf("got\n%s\nwant it to begin with\n%s", got, want)
 	}
 }
@@ -152,7 +152,7 @@ func TestCompletion_InFish(t *testing.T) {
 	const try = `dayfly completion fish | source
 complete -C 'dayfly workf'; complete -C 'dayfly why '; complete -C 'dayfly run --op up'; complete -C 'dayfly run ./d'`
 	want := "workflow\tList, show, follow, cancel and retry workflows; approve their plans.\n" +
-		id + "\tpending, deployment preview of network\nupdate\n./dayfly\n"
+		id + "\tpending, preview of network\nupdate\n./dayfly\n"
 	if got := w.shell("fish", try); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

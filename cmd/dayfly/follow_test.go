@@ -64,7 +64,7 @@ func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
 			api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Destroy: 1}, Outputs: []api.Output{
 				{Name: "address", Value: "10.0.0.1"}, {Name: "password", Sensitive: true},
 			}, Inventory: &api.Inventory{Resources: 4, Types: []api.InventoryCount{{Type: "aws_subnet", Count: 3}, {Type: "aws_vpc", Count: 1}}}},
-			cli.ExitOK, []string{"succeeded", "2 added, 0 changed, 1 destroyed", "address = 10.0.0.1", "password = (sensitive)", "the state has 4 resources: 3 aws_subnet, 1 aws_vpc", "✓ update 1.5s"},
+			cli.ExitOK, []string{"succeeded", "1 destroyed, 2 added", "address = 10.0.0.1", "password = (sensitive)", "the state has 4 resources: 3 aws_subnet, 1 aws_vpc", "✓ update 1.5s"},
 		},
 		{
 			api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "update exited with 3"},
@@ -178,7 +178,7 @@ func TestWhy_ReadsTheTimelineOut(t *testing.T) {
 	first := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 	second := strings.TrimSpace(w.ok("run", "one", "--op", "destroy", "--yes"))
 	text := w.ok("why", second)
-	has(t, "why of the second", text, "deployment destroy of one: pending", "now ", "next ", "submitted", first)
+	has(t, "why of the second", text, "destroy of one: pending", "now ", "next ", "submitted", first)
 	w.finish(api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "no"})
 	has(t, "why of the failed one", w.ok("why", first), "failed", "started", "result")
 	if got := value[api.Why](w, "why", first); got.Workflow.ID != first || len(got.Timeline) < 4 {

@@ -58,7 +58,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	if got.code != cli.ExitAwaiting {
 		t.Errorf("exit %d", got.code)
 	}
-	has(t, "run", got.stdout+got.stderr, "approvals are required", ", 1 output changed\n", "because of zone", "dayfly workflow approve "+id)
+	has(t, "run", got.stdout+got.stderr, "approvals are required", ", 1 output to change\n", "because of zone", "dayfly workflow approve "+id)
 	if gone, again, made := strings.Index(got.stdout, "x.gone"), strings.Index(got.stdout, "x.again"), strings.Index(got.stdout, "x.new"); gone > again || again > made {
 		t.Errorf("the order is\n%s", got.stdout)
 	}
@@ -85,7 +85,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	id, _ = asks(destroys, func() {})
 	has(t, "cancel", w.ok("workflow", "cancel", id), "the plan of "+id+" is rejected")
 
-	if _, got := asks(api.Changes{}, func() {}); got.code != cli.ExitOK || !strings.Contains(got.stdout, "unchanged") {
+	if _, got := asks(api.Changes{}, func() {}); got.code != cli.ExitOK || !strings.Contains(got.stdout, "without changes") {
 		t.Errorf("nothing changes: %+v", got)
 	}
 	// Nobody wants this one approved: it is applied, and followed.
@@ -133,16 +133,16 @@ func TestCommand_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 		return w.planned(api.Changes{Add: 1}, strings.Repeat("c", 64))
 	}
 	pull := submit(api.TriggerPullRequest, "1", workflow.Preview)
-	has(t, "plan", w.ok("workflow", "plan", pull), "after the merge, if all planned changes are equal then")
-	if got := w.run("workflow", "approve", pull); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "applies it after the merge") {
+	has(t, "plan", w.ok("workflow", "plan", pull), "after the merge, its approvals carry over")
+	if got := w.run("workflow", "approve", pull); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "this approves that plan, and after the merge, its approvals") {
 		t.Errorf("without --yes: %+v", got)
 	}
 	has(t, "approve", w.ok("workflow", "approve", pull, "--yes"), "approved: after the merge, its approvals carry over")
-	has(t, "plan", w.ok("workflow", "plan", pull), "awaiting_merge")
+	has(t, "plan", w.ok("workflow", "plan", pull), "approved, waiting for the merge")
 	push := submit(api.TriggerPush, "2", workflow.Update)
 	w.ok("workflow", "wait", push, "--for", "approval")
 	w.ok("workflow", "wait", pull, "--for", "approval")
 	has(t, "plan", w.ok("workflow", "plan", push), "approved", "votes from", pull)
-	has(t, "plan", w.ok("workflow", "plan", pull), "carried_over", "votes to", push)
+	has(t, "plan", w.ok("workflow", "plan", pull), "carried over", "votes to", push)
 	has(t, "why", w.ok("why", push), "carried over from "+pull)
 }

@@ -20,7 +20,7 @@ func TestCommand_APoolIsPausedDrainedAndResumed(t *testing.T) {
 	has(t, "show", w.ok("workflow", "show", id), "instance      test", "task          task-1", "max runtime   20m0s")
 	has(t, "runners", w.ok("pool", "runners", "default"), "test", id, "net", "task-1", "running")
 	has(t, "pool", w.ok("pool", "show", "default"), id)
-	has(t, "pause", w.ok("pool", "pause", "default"), "pool default is paused", id+"  deployment preview of net (running) by test, task task-1, since", "dayfly pool resume default")
+	has(t, "pause", w.ok("pool", "pause", "default"), "pool default is paused", id+"  preview of net (running) by test, task task-1, since", "dayfly pool resume default")
 	if got := value[api.Pool](w, "pool", "show", "default"); !got.IsDisabled {
 		t.Error("the pool is not disabled")
 	}

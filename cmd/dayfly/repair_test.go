@@ -42,7 +42,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	if got.code != cli.ExitUsage || strings.Contains(got.stderr, "STILL ALIVE") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
-	has(t, "what it would do", got.stderr, id, "deployment update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "say --yes")
+	has(t, "what it would do", got.stderr, id, "update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "say --yes")
 	if w := value[api.Workflow](w, "workflow", "show", id); !w.SlotHeld {
 		t.Error("it is unlocked")
 	}

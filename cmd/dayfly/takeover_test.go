@@ -384,7 +384,7 @@ func TestReport_ItsExitCodeAndFileSayWhatWasFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has(t, "the file", string(text), "3 to add, 0 to change, 0 to destroy", "2 workspaces: 1 no changes, 1 changes")
+	has(t, "the file", string(text), "3 to add", "2 workspaces: 1 no changes, 1 changes")
 	for _, args := range [][]string{nil, {"nowhere"}, {"--project", "nowhere"}} {
 		if got := w.run(append([]string{"takeover", "report"}, args...)...); got.code != cli.ExitUsage && got.code != cli.ExitRefused {
 			t.Errorf("%v: got %+v", args, got)

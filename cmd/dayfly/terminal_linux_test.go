@@ -231,7 +231,7 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 	s.shows("Type yes to go on: ")
 	s.types("yes\r")
 	s.ends(cli.ExitOK)
-	has(t, "screen", s.screen.String(), "submitted deployment destroy of one")
+	has(t, "screen", s.screen.String(), "submitted destroy of one")
 }
 
 func TestTerminal_ALongResultGoesThroughThePager(t *testing.T) {

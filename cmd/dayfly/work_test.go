@@ -84,7 +84,7 @@ func TestUp_AnInterruptWaitsForWhatRunsAndServesUntilItEnds(t *testing.T) {
 	s := upWithARun(t, untilLetGo)
 	s.gets(os.Interrupt)
 	s.says("waiting for 1 run to end:")
-	has(t, "what it waits for", s.stderr.String(), "draining: no new work is taken", s.id+"  deployment preview of one, since 20")
+	has(t, "what it waits for", s.stderr.String(), "draining: no new work is taken", s.id+"  preview of one, since 20")
 	late := strings.TrimSpace(s.w.ok("run", "one"))
 	if got := value[api.Workflow](s.w, "workflow", "show", late); got.State != workflow.Pending {
 		t.Errorf("what is submitted during a drain is %s", got.State)

@@ -5,7 +5,6 @@
 package api
 
 import (
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -292,19 +291,6 @@ type Workflow struct {
 // Did says whether its changes were made; else they were planned, and of a run that failed some may have been made.
 func (w Workflow) Did() bool {
 	return w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation)
-}
-
-// Aftermath says what to do after a run that was cut off while it could change the state; empty after any other.
-func (w Workflow) Aftermath() string {
-	cutOff := []workflow.Reason{
-		workflow.ReasonTaskStopped, workflow.ReasonRunnerLost, workflow.ReasonResultMissing, workflow.ReasonDeadline,
-		workflow.ReasonOutOfMemory, workflow.ReasonDiskFull, workflow.ReasonSpotTaken, workflow.ReasonRelayLost,
-	}
-	if w.StartedAt == nil || !workflow.ChangesState(w.Type, w.Operation) || !slices.Contains(cutOff, w.Reason) {
-		return ""
-	}
-	return fmt.Sprintf("the state of %s may be half changed: a preview (dayfly run %s) shows what is left to do; "+
-		"if the state is still locked, the next update says by whom and how to release the lock", w.Workspace, w.Workspace)
 }
 
 // Slot is the right to change a workspace's state, and who holds it.

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -287,27 +286,6 @@ type Changes struct {
 // Any says whether anything becomes of a resource.
 func (c Changes) Any() bool {
 	return c.Add+c.Change+c.Destroy+c.Replace+c.Import+c.Move+c.Forget > 0
-}
-
-// Text counts changes: those of a plan, or what was done.
-func (c Changes) Text(done bool) string {
-	var out []string
-	for i, one := range []struct {
-		n        int
-		will, is string
-	}{
-		{c.Add, "to add", "added"}, {c.Change, "to change", "changed"}, {c.Destroy, "to destroy", "destroyed"},
-		{c.Import, "to import", "imported"}, {c.Move, "to move", "moved"}, {c.Forget, "to forget", "forgotten"}, {c.Drift, "drifted", "drifted"},
-	} {
-		words := one.will
-		if done {
-			words = one.is
-		}
-		if i < 3 || one.n > 0 { // the first three are what everybody looks for
-			out = append(out, fmt.Sprintf("%d %s", one.n, words))
-		}
-	}
-	return strings.Join(out, ", ")
 }
 
 // ResourceChange is one line of a plan, without any value.

@@ -7,14 +7,14 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
 // Functions that tests call with bytes that no page would let through.
 var (
 	Clean   = clean
 	OwnPath = ownPath
-	Long    = long
+	Long    = runtext.Long
 )
 
 // Relative is a moment as a page shows it.
@@ -67,9 +67,6 @@ func Timeline(w api.Workflow, events []api.Event, now time.Time) (words string, 
 
 // SplitAddress cuts an address of a plan.
 var SplitAddress = splitAddress
-
-// HasReason says whether a reason has words.
-func HasReason(r workflow.Reason) bool { return reasons[r][0] != "" }
 
 // The text of a line of a log, and the only HTML that no template escapes.
 var (

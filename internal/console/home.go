@@ -13,6 +13,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -104,7 +105,7 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 		d.needs = append(d.needs, rowOf(markOf(w), w, under(w)))
 	}
 	for _, w := range drifted(newest.Items) {
-		d.needs = append(d.needs, rowOf(mark{"warn", "△", "drifted"}, w, text.Are(w.Changes.Drift, "resource")+" not as the state says"))
+		d.needs = append(d.needs, rowOf(mark{"warn", "△", "drifted"}, w, runtext.Drift(w.Changes.Drift)))
 	}
 	for _, w := range active.Items {
 		m := markOf(w)
@@ -159,7 +160,7 @@ func oldest(p api.Page[api.Workflow]) (at time.Time) {
 
 // approval is a plan that waits for somebody: what it would do, and whether who looks may approve it.
 func approval(v *view, w api.Workflow) homeRow {
-	says := []string{inNumbers(w)}
+	says := []string{runtext.Changed(w)}
 	if says[0] == "" {
 		says = nil
 	}
@@ -192,7 +193,7 @@ func approval(v *view, w api.Workflow) homeRow {
 // operation has succeeded since. Both lists have the newest first. It is a pure function.
 func unsettled(newest, failed []api.Workflow) (out []api.Workflow) {
 	seen, settled := map[string]bool{}, map[string]time.Time{}
-	does := func(w api.Workflow) string { return w.Workspace + "|" + doing(w) }
+	does := func(w api.Workflow) string { return w.Workspace + "|" + runtext.What(w) }
 	for _, w := range newest {
 		if _, known := settled[does(w)]; w.State == workflow.Succeeded && !known {
 			settled[does(w)] = w.SubmittedAt

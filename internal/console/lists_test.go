@@ -78,7 +78,7 @@ func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
 	s.submit("app", workflow.Destroy)
 
 	page := s.shows("/", []string{
-		"<h1>3 things need you</h1>", "1 to replace, 2 to add", "somebody else must approve it", "the quota of 40 is reached", "2 resources are not as the state says",
+		"<h1>3 things need you</h1>", "1 to replace, 2 to add", "somebody else must approve it", "the quota of 40 is reached", "2 resources were changed outside the code",
 		"Running · 1", "</span> apply</span>", "Waiting · 1", "waits for <a href=\"/runs/" + job.ID + "\">an earlier run</a>, which may change the same state", "Ended today · 5 succeeded, 2 failed",
 	}, []string{">fixed<", ">web<"})
 	s.as("vera", api.RoleViewer, nil)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -259,7 +260,7 @@ func took(s api.Step) string {
 	if s.Status == workflow.StepRunning || s.Seconds <= 0 {
 		return ""
 	}
-	return long(api.Seconds(s.Seconds))
+	return runtext.Long(api.Seconds(s.Seconds))
 }
 
 // markOfStep is the state of a step.

@@ -1,13 +1,11 @@
 package console
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
 // shownOpen is how many resources of a plan are shown at once; the others are folded, by module. What is destroyed or
@@ -37,39 +35,24 @@ type planned struct {
 	about string // why it is replaced, what else changes, where it comes from
 }
 
-var actions = []struct {
-	word string
-	mark mark
-}{
-	{"delete", mark{"bad", "−", "destroy"}}, {"replace", mark{"bad", "±", "replace"}}, {"update", mark{"warn", "~", "change"}},
-	{"create", mark{"good", "+", "add"}}, {"drift", mark{"warn", "≠", "drifted"}},
-}
-
-// rank is the place of an action: the dangerous ones come first.
-func rank(action string) int {
-	for i, a := range actions {
-		if a.word == action {
-			return i
-		}
-	}
-	return len(actions)
-}
-
 // actionMark is an action in a sign and a word.
 func actionMark(action string) mark {
-	if i := rank(action); i < len(actions) {
-		return actions[i].mark
+	m, ok := map[string]mark{
+		"delete": {class: "bad", glyph: "−"}, "replace": {class: "bad", glyph: "±"}, "update": {class: "warn", glyph: "~"},
+		"create": {class: "good", glyph: "+"}, "drift": {class: "warn", glyph: "≠"},
+	}[action]
+	if !ok {
+		m = mark{class: "soft", glyph: "·"}
 	}
-	return mark{"soft", "·", clean(action)}
+	m.word = clean(runtext.Action(action))
+	return m
 }
 
 // treeOf sorts a plan for people. It is a pure function.
 func treeOf(id string, c api.Changes, truncated bool) *planTree {
 	out := &planTree{changes: c, of: id, truncated: truncated}
-	resources := slices.Clone(c.Resources)
-	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
 	places := map[string]int{}
-	for _, r := range resources {
+	for _, r := range runtext.Ordered(c.Resources) {
 		if r.Action == "delete" || r.Action == "replace" {
 			out.first = append(out.first, plannedOf(r, r.Address))
 			continue
@@ -99,33 +82,7 @@ func treeOf(id string, c api.Changes, truncated bool) *planTree {
 }
 
 func plannedOf(r api.ResourceChange, name string) planned {
-	const most = 8
-	var about, others []string
-	for _, a := range r.Changed {
-		if !slices.Contains(r.Forces, a) {
-			others = append(others, a)
-		}
-	}
-	verb := func(names []string, one, many string) {
-		if len(names) > 0 {
-			about = append(about, text.Some(names, most)+map[bool]string{true: one, false: many}[len(names) == 1])
-		}
-	}
-	if verb(r.Forces, " forces it", " force it"); len(about) > 0 {
-		verb(others, " changes too", " change too")
-	} else if len(others) > 0 {
-		about = append(about, "changes "+text.Some(others, most))
-	}
-	if r.From != "" {
-		about = append(about, "moved from "+r.From)
-	}
-	if r.Imported {
-		about = append(about, "imported")
-	}
-	if r.Drifted {
-		about = append(about, "changed outside the code")
-	}
-	return planned{mark: actionMark(r.Action), name: clean(name), about: clean(strings.Join(about, "; "))}
+	return planned{mark: actionMark(r.Action), name: clean(name), about: clean(strings.Join(runtext.About(r), "; "))}
 }
 
 // splitAddress cuts an address into its module and the rest: module.a["x.y"].module.b and aws_subnet.c.
@@ -161,15 +118,11 @@ func (p *planTree) empty() bool { return p == nil || len(p.first)+len(p.modules)
 
 // heading says whether the changes are planned or done, and counts them.
 func (p *planTree) heading(w api.Workflow) string {
-	did, title, outputs := w.Did(), "Plan · ", " to change"
-	if did {
-		title, outputs = "Changes · ", " changed"
+	title := "Plan · "
+	if w.Did() {
+		title = "Changes · "
 	}
-	parts := numbers(p.changes, did)
-	if n := len(p.changes.Outputs); n > 0 {
-		parts = append(parts, text.Count(n, "output")+outputs)
-	}
-	return title + cmp.Or(strings.Join(parts, ", "), "no changes")
+	return title + runtext.Changes(p.changes, w.Did())
 }
 
 // summary counts what changes in a module, as its resources are sorted.

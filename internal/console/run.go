@@ -17,6 +17,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -68,7 +69,7 @@ func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 
 // title says what the run does, and its state.
 func (d runData) title() string {
-	return fmt.Sprintf("%s of %s · %s", doing(d.w), d.w.Workspace, d.say.mark.word)
+	return runtext.Title(d.w) + " · " + d.say.mark.word
 }
 
 // readRun reads all of a run but its log.
@@ -132,7 +133,7 @@ func actsOf(w api.Workflow, me string) (out []act) {
 			does := fmt.Sprintf("This approves exactly this plan, sha256 %s. A new run (%s) applies it in pool %s at once.", short(r.SHA256), r.For, w.Pool)
 			switch {
 			case r.AfterMerge:
-				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. Nothing is applied before the merge: the approval then carries over to the plan of the merged commit, if all planned changes are equal.", short(r.SHA256))
+				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. %s.", short(r.SHA256), capital(runtext.CarryOver))
 			case len(r.Votes)+1 < r.Needed:
 				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. It is applied once %d people have approved it.", short(r.SHA256), r.Needed)
 			}
@@ -196,7 +197,7 @@ func (d runData) facts() []fact {
 	w := d.w
 	all := []fact{
 		{name: "Submitted", at: stamp{w.SubmittedAt}, text: "by " + w.SubmittedBy}, {name: "Message", text: w.Message},
-		{name: "Operation", text: doing(w)},
+		{name: "Operation", text: runtext.What(w)},
 		{name: "Workspace", text: w.Workspace, link: workspacePath(w.Workspace)},
 		{name: "Pool", text: w.Pool, link: "/pools#pool-" + url.PathEscape(w.Pool)},
 		{name: "Applies plan of", text: w.Applies, link: runPath(w.Applies)}, {name: "Retry of", text: w.RetryOf, link: runPath(w.RetryOf)},
@@ -216,8 +217,8 @@ func (d runData) facts() []fact {
 		}
 		if l := r.Lock; l != nil {
 			all = append(all, fact{
-				name: "State lock", text: "still held by " + lockHolder(*l) + ". If no engine uses it: ", title: l.Created,
-				command: "dayfly state unlock " + w.Workspace + " " + l.ID,
+				name: "State lock", text: "still " + runtext.Lock(*l) + ". If no engine uses it: ", title: l.Created,
+				command: runtext.Unlock(w.Workspace, *l),
 			})
 		}
 	}
@@ -236,9 +237,4 @@ func stateText(s api.StateFound) string {
 		return out + ", new"
 	}
 	return fmt.Sprintf("%s, serial %d", out, s.Serial)
-}
-
-// lockHolder says who holds a lock of the state, and for what.
-func lockHolder(l api.Lock) string {
-	return strings.TrimSpace(cmp.Or(l.Who, "somebody") + " " + l.Operation)
 }

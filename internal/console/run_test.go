@@ -80,7 +80,7 @@ func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
 	s.workspace("net")
 	w := s.submit("net", workflow.Update)
 	path := "/runs/" + w.ID
-	shows(t, s.get(path), "○ Waiting for pool default", "It fails if it still waits in 2", "It has not started", "!Retry")
+	shows(t, s.get(path), "○ Pending. It waits for pool default", "It fails if it still waits in 2", "It has not started", "!Retry")
 	job, run := s.start()
 	shows(t, s.get(path), "● Running. Its runner gets ready.", "It is stopped if it still runs in 59m", "Its engine is interrupted")
 	_, err := s.plane.Steps(t.Context(), job.Token, run, api.Steps{Steps: []api.Step{{Seq: 1, Name: "update", Status: workflow.StepRunning, StartedAt: time.Now()}}})
@@ -92,7 +92,7 @@ func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
 	}
 	shows(t, s.get(to), "The cancellation is recorded.", "◍ Cancelling.", "wrong branch", "!It has not started")
 	s.end(job, run, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "exit code 2", Lock: &api.Lock{ID: "5e1f", Who: "bob"}})
-	shows(t, s.get(path), "✗ Failed. Exit code 2.", "The end of the log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes what workspace net manages")
+	shows(t, s.get(path), "✗ Failed. Exit code 2.", "The end of its log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes what workspace net manages")
 	to, _, _ = s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}})
 	if again, _, _ := s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}}); again != to || to == "" {
 		t.Errorf("a second click led to %s, not to %s", again, to)
@@ -113,7 +113,7 @@ func TestRun_OptionsAreShownWithThePlan(t *testing.T) {
 	}})
 	s.must(err)
 	s.preview(api.Changes{Add: 1, Resources: []api.ResourceChange{{Address: "aws_eip.new", Action: "create"}}})
-	shows(t, s.get("/runs/"+w.ID), "◇ Waits for approval.", "Targets aws_eip.old[0], aws_eip.new", "Variables size=3", "!Refresh only")
+	shows(t, s.get("/runs/"+w.ID), "◇ Waiting for approval.", "Targets aws_eip.old[0], aws_eip.new", "Variables size=3", "!Refresh only")
 }
 
 func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
@@ -127,8 +127,8 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	}})
 	path := "/runs/" + w.ID
 	page := s.get(path)
-	shows(t, page, "◇ Waits for approval. It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
-		"The plan expires in 2d .", "subnet_id forces it; tags changes too", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
+	shows(t, page, "◇ Waiting for approval. It would destroy 1 resource, replace 1 and add 2.", "Anyone with the operator role can approve it.",
+		"The plan expires in 2d .", "replaced because of subnet_id; changes tags", "applies it in pool default at once", "s3, serial 118", "plan/bundle.tar 40.0 KiB", "!Retry")
 	has(t, page, "data-done") // its log is complete, although the page looks for the decision
 	for _, list := range []string{"/runs", "/workspaces"} {
 		shows(t, s.get(list), "◇ to approve", "!succeeded<")
@@ -145,10 +145,10 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 		t.Fatal(page)
 	}
 	page = s.get(to)
-	shows(t, page, "Your approval is recorded.", "✓ Succeeded.", "admin approved it: looks good", "another run applies it", "!Reject")
+	shows(t, page, "Your approval is recorded.", "✓ Succeeded.", "approved by admin: looks good", "another run applies it", "!Reject")
 	w, err := s.plane.Workflow(t.Context(), s.admin, w.ID)
 	s.must(err)
-	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 to destroy, 1 to replace, 2 to add", "○ Waiting for the next claim")
+	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 to destroy, 1 to replace, 2 to add", "○ Pending. It waits for the next claim")
 }
 
 func TestRun_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
@@ -162,15 +162,15 @@ func TestRun_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 		return "/runs/" + w.ID, w.ID
 	}
 	pull, pullID := submit(api.TriggerPullRequest, workflow.Preview)
-	shows(t, s.get(pull), "It is not applied before the merge", "Nothing is applied before the merge", "!applies it in pool")
+	shows(t, s.get(pull), "After the merge, its approvals carry over", "sha256 4b4b4b4b…4b4b. After the merge, its approvals carry over", "!applies it in pool")
 	to, status, page := s.post(pull+"/approve", url.Values{"sha256": {planSum}})
 	if status != http.StatusSeeOther {
 		t.Fatal(page)
 	}
-	shows(t, s.get(to), "Review · awaiting_merge", "admin approved it", "waits for the merge", "Reject", "!Approve this plan", "!Applied by")
+	shows(t, s.get(to), "Review · approved, waiting for the merge", "approved by admin", "waits for the merge", "Reject", "!Approve this plan", "!Applied by")
 	push, pushID := submit(api.TriggerPush, workflow.Update)
-	shows(t, s.get(push), "Review · approved", "Approvals were carried over from "+pullID, "admin approved it", "Applied by", "!"+strings.Repeat("c", 64))
-	shows(t, s.get(pull), "Review · carried_over", "Carried over to "+pushID, "!Reject")
+	shows(t, s.get(push), "Review · approved", "Approvals were carried over from "+pullID, "approved by admin", "Applied by", "!"+strings.Repeat("c", 64))
+	shows(t, s.get(pull), "Review · carried over", "Carried over to "+pushID, "!Reject")
 }
 
 func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {
@@ -189,7 +189,7 @@ func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {
 		t.Errorf("it was answered with %d", status)
 	}
 	to, _, _ := s.post("/runs/"+w.ID+"/reject", url.Values{"sha256": {planSum}, "comment": {"stale"}})
-	shows(t, s.get(to), "The plan is rejected.", "Review · rejected", "admin rejected it: stale", "a new preview makes a new one", "!Approve this plan")
+	shows(t, s.get(to), "The plan is rejected.", "Review · rejected", "rejected by admin: stale", "a new preview makes a new one", "!Approve this plan")
 }
 
 func TestRun_OneThatStartsOrWasCancelledBeforeSaysSo(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRun_OneThatStartsOrWasCancelledBeforeSaysSo(t *testing.T) {
 	w := s.submit("net", workflow.Preview)
 	_, err := s.plane.Claim(t.Context(), s.pool, api.Claim{Instance: "agent", Max: 1})
 	s.must(err)
-	shows(t, s.get("/runs/"+w.ID), "◔ Starting. It waits for the dispatcher to launch it.", "Attempt 1 was claimed by agent", "If it does not start, it is claimed again in")
+	shows(t, s.get("/runs/"+w.ID), "◔ Claimed. It waits for the dispatcher to launch it.", "Attempt 1 was claimed by agent", "If it does not start, it is claimed again in")
 	to, _, _ := s.post("/runs/"+w.ID+"/cancel", url.Values{"reason": {"wrong branch"}})
 	shows(t, s.get(to), "⊘ Cancelled by admin: wrong branch.", "!Cancel c", "Retry")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -30,7 +31,7 @@ type choice struct{ value, label string }
 
 var (
 	stateChoices = []choice{
-		{"", "any state"}, {"active", "active"}, {"pending", "waiting"}, {"claimed", "starting"}, {"running", "running"}, {"awaiting_approval", "to approve"},
+		{"", "any state"}, {"active", "active"}, {"pending", "pending"}, {"claimed", "claimed"}, {"running", "running"}, {"awaiting_approval", runtext.ToApprove},
 		{"succeeded", "succeeded"}, {"failed", "failed"}, {"cancelled", "cancelled"},
 	}
 	operationChoices = []choice{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -177,7 +178,7 @@ func (t *telling) takeReview(w api.Workflow, now time.Time) {
 		if v.At.Before(*w.EndedAt) { // it was carried over
 			v.At = *w.EndedAt
 		}
-		p.marks = append(p.marks, event{v.At, voted(v), "good"})
+		p.marks = append(p.marks, event{v.At, runtext.Vote(v), "good"})
 		if !p.open {
 			to = v.At
 		}
@@ -187,17 +188,6 @@ func (t *telling) takeReview(w api.Workflow, now time.Time) {
 	}
 	p.spans = []span{{*w.EndedAt, to}}
 	t.rows = append(t.rows, p)
-}
-
-func voted(v api.Vote) string {
-	what := " approved it"
-	if v.Reject {
-		what = " rejected it"
-	}
-	if v.Comment != "" {
-		what += ": " + v.Comment
-	}
-	return v.By + what
 }
 
 // picture is where the phases are drawn, in hundredths of the width of the axis.
@@ -257,7 +247,7 @@ func wide(from, to float64) string { return fmt.Sprintf("%.2f%%", max((to-from)*
 func (pic picture) words() string {
 	var out []string
 	for _, p := range pic.phases {
-		said := p.name + " " + long(p.took())
+		said := p.name + " " + runtext.Long(p.took())
 		if p.open {
 			said += " so far"
 		}

@@ -7,37 +7,32 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
-	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // mark is a state as people see it: in a shape, a word and a colour.
 type mark struct{ class, glyph, word string }
 
-// markOf is the state of a run. It is a pure function.
-func markOf(w api.Workflow) mark {
-	switch w.State {
-	case workflow.Pending:
-		return mark{"soft", "○", "waiting"}
-	case workflow.Claimed:
-		return mark{"run", "◔", "starting"}
-	case workflow.Running:
-		if w.CancelRequested {
-			return mark{"warn", "◍", "cancelling"}
-		}
-		return mark{"run", "●", "running"}
-	case workflow.Succeeded:
-		if w.ToApprove {
-			return mark{"warn", "◇", "to approve"}
-		}
-		return mark{"good", "✓", "succeeded"}
-	case workflow.Failed:
-		return mark{"bad", "✗", "failed"}
-	case workflow.Cancelled:
-		return mark{"soft", "⊘", "cancelled"}
-	}
-	return mark{"soft", "·", string(w.State)}
+// signs are the shapes and colours of the words for where a run or a node of a tree stands.
+var signs = map[string]mark{
+	"pending": {class: "soft", glyph: "○"}, api.TreeWaiting: {class: "soft", glyph: "○"}, "claimed": {class: "run", glyph: "◔"}, "running": {class: "run", glyph: "●"},
+	runtext.Cancelling: {class: "warn", glyph: "◍"}, runtext.ToApprove: {class: "warn", glyph: "◇"}, "succeeded": {class: "good", glyph: "✓"},
+	"failed": {class: "bad", glyph: "✗"}, "cancelled": {class: "soft", glyph: "⊘"}, api.TreeSkipped: {class: "soft", glyph: "–"},
 }
+
+// signed is a word with its shape and colour.
+func signed(word string) mark {
+	m, ok := signs[word]
+	if !ok {
+		m = mark{class: "soft", glyph: "·"}
+	}
+	m.word = word
+	return m
+}
+
+// markOf is the state of a run. It is a pure function.
+func markOf(w api.Workflow) mark { return signed(runtext.State(w)) }
 
 // stamp is a moment as pages show it; the zero value shows nothing.
 type stamp struct{ time.Time }
@@ -79,14 +74,6 @@ func (s stamp) relative(now time.Time) string {
 	return about(d) + " ago"
 }
 
-// long is a duration as pages show it.
-func long(d time.Duration) string {
-	if d < 50*time.Millisecond {
-		return "<0.1s"
-	}
-	return text.Duration(d)
-}
-
 // seconds writes a duration as a whole number of seconds.
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
@@ -120,14 +107,6 @@ func brief(s string) string {
 // clean is foreign text as pages show it: what could hide, reorder or end the text around it becomes visible. Tabs and
 // ends of lines stay.
 func clean(s string) string { return text.Visible(s) }
-
-// list joins parts as a sentence does: "a, b and c".
-func list(parts []string) string {
-	if n := len(parts); n > 1 {
-		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1]
-	}
-	return strings.Join(parts, "")
-}
 
 // capital makes the first letter a capital one.
 func capital(s string) string {

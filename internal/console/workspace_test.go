@@ -47,7 +47,7 @@ func TestWorkspace_ShowsWhatIsKnownOfIt(t *testing.T) {
 	s.shows("/workspaces/app", []string{"refresh</a> holds it", "Last sign of life", "Waiting · 1", "The first waits for <a href=\"/runs/" + holder.ID + "\">an earlier run</a>"}, []string{"Unlock the workspace", "More options", "It cannot be unlocked", "<b>app</b>"})
 	page := s.shows("/workspaces/net", []string{
 		"serial 7, lineage l-1", "the workspace: required for destroys", "variables.region", "eu-central-1", "dayfly apply -f FILE", "it is the built-in pool",
-		"locked by ada@laptop", "Free: nothing changes its state", "More options",
+		"held by ada@laptop", "Free: nothing changes its state", "More options",
 	}, nil)
 	if strings.Count(page, `name="confirm"`) != 2 {
 		t.Error("the lock and the new run are to be confirmed")
@@ -80,7 +80,7 @@ func TestWorkspace_ShowsItsSchedules(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("%d runs", len(found))
 	}
-	s.shows("/workspaces/net", []string{"/runs/" + found[0].ID + "\">last run</a>", "waiting", "in 3m", "1m ago"}, []string{"no run yet"})
+	s.shows("/workspaces/net", []string{"/runs/" + found[0].ID + "\">last run</a>", "pending", "in 3m", "1m ago"}, []string{"no run yet"})
 	s.pass(c, 5)
 	s.shows("/workspaces/net", []string{"run " + found[0].ID + " of this schedule has not ended", "of this schedule"}, nil)
 	_, err := s.plane.Cancel(t.Context(), s.admin, found[0].ID, api.WithReason{})

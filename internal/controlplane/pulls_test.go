@@ -523,7 +523,7 @@ func TestPull_AShowThatIsGivenUpDoesNotBlockOthers(t *testing.T) {
 			f.clock.advance(after)
 			f.pass()
 			f.event("pull_request-edited-base")
-			f.answers("expired") // what its run has come to meanwhile
+			f.answers("waited for a day") // what its run has come to meanwhile
 			if p := f.pull(); p.Showing != "" || first == "" {
 				t.Errorf("%s was given up, and %q is under way", first, p.Showing)
 			}

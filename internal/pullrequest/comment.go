@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -73,22 +74,15 @@ type standing struct {
 	status string
 }
 
-// toApprove is where a plan stands that somebody can approve.
-const toApprove = "waiting for approval"
-
 func (p Preview) standing() standing {
 	ended := func(w api.Workflow, done standing, before string) standing {
 		switch {
 		case w.State == workflow.Succeeded:
 			return done
-		case w.State == workflow.Failed:
-			return standing{before + "failed", bad, StatusFailure}
-		case w.State == workflow.Cancelled:
-			return standing{before + "cancelled", bad, StatusFailure}
-		case w.State == workflow.Running:
-			return standing{cmp.Or(before, "preview ") + "running", going, StatusPending}
+		case w.State.Terminal():
+			return standing{before + runtext.State(w), bad, StatusFailure}
 		}
-		return standing{cmp.Or(before, "preview ") + "waiting", going, StatusPending}
+		return standing{cmp.Or(before, "preview ") + runtext.State(w), going, StatusPending}
 	}
 	if p.Refused != "" {
 		return standing{"not previewed", bad, StatusFailure}
@@ -110,20 +104,15 @@ func (p Preview) planned() standing {
 	review := p.review()
 	switch {
 	case p.empty():
-		return standing{"without changes", nothing, StatusSuccess}
+		return standing{runtext.Review(api.Review{Status: api.ReviewEmpty}), nothing, StatusSuccess}
 	case review == nil:
 		return s
-	case review.Status == api.ReviewWaiting:
-		s.word = toApprove
-	case review.Status == api.ReviewApproved:
-		s.word = "approved"
 	case review.Status == api.ReviewRejected:
-		s.word, s.status = "rejected", StatusFailure
-	case review.Status == api.ReviewStale:
-		s.word, s.status = "stale", StatusPending
-	case review.Status == api.ReviewExpired:
-		s.word, s.status = "not approved in time", StatusPending
+		s.status = StatusFailure
+	case review.Status == api.ReviewStale, review.Status == api.ReviewExpired:
+		s.status = StatusPending
 	}
+	s.word = runtext.Review(*review)
 	return s
 }
 

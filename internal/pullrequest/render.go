@@ -1,14 +1,13 @@
 package pullrequest
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -71,7 +70,7 @@ func Render(c Comment, limit int) string {
 	if len(cut) > 0 {
 		fmt.Fprintf(&b, "\nThe changes of %s are not all shown here, because a comment has no room for more; `dayfly workflow plan ID` shows them.\n", text.Some(cut, 5))
 	}
-	if c.Commands && slices.ContainsFunc(previews, func(p Preview) bool { return p.standing().word == toApprove }) {
+	if c.Commands && slices.ContainsFunc(previews, func(p Preview) bool { return p.standing().word == runtext.ForApproval }) {
 		b.WriteString("\nThe comment `dayfly apply` approves and applies these plans, as they are shown here. The comment `dayfly preview` makes new ones.\n")
 	}
 	return b.String()
@@ -122,7 +121,7 @@ func (p Preview) state() string {
 		run = *p.Apply
 	}
 	if run.State == workflow.Failed && run.Reason != workflow.ReasonNone && run.Reason.Known() {
-		s += " (" + strings.ReplaceAll(string(run.Reason), "_", " ") + ")"
+		s += ": " + runtext.Reason(run.Reason)
 	}
 	if safeLink(p.URL) {
 		s = "[" + s + "](" + p.URL + ")"
@@ -140,18 +139,15 @@ func (p Preview) details() []string {
 		return out
 	}
 	c := p.changes()
-	for _, r := range inOrder(c.Resources) {
-		s := fmt.Sprintf("%-3s %-8s %s", sign(r.Action), line(r.Action), line(r.Address))
-		if r.From != "" {
-			s += " (was " + line(r.From) + ")"
+	for _, r := range runtext.Ordered(c.Resources) {
+		s := fmt.Sprintf("%-3s %-8s %s", sign(r.Action), runtext.Action(r.Action), r.Address)
+		if about := runtext.About(r); len(about) > 0 {
+			s += " (" + strings.Join(about, "; ") + ")"
 		}
-		if len(r.Forces) > 0 {
-			s += " (because of " + text.Some(lines(r.Forces), 5) + ")"
-		}
-		out = append(out, text.Cut(s, 2000))
+		out = append(out, text.Cut(line(s), 2000))
 	}
 	for _, o := range c.Outputs {
-		out = append(out, text.Cut(fmt.Sprintf("%-3s %-8s output %s", sign(o.Action), line(o.Action), line(o.Name)), 2000))
+		out = append(out, text.Cut(fmt.Sprintf("%-3s %-8s output %s", sign(o.Action), line(runtext.Action(o.Action)), line(o.Name)), 2000))
 	}
 	if p.cut() {
 		out = append(out, "    the list is not whole; the log has all of it")
@@ -175,16 +171,6 @@ func (p Preview) policies() (out []string) {
 	return out
 }
 
-// inOrder puts destroyed and replaced resources first.
-func inOrder(resources []api.ResourceChange) []api.ResourceChange {
-	rank := func(r api.ResourceChange) int {
-		return slices.Index([]string{"replace", "delete"}, r.Action) // 1, 0, and -1 for all others
-	}
-	out := slices.Clone(resources)
-	slices.SortStableFunc(out, func(a, b api.ResourceChange) int { return cmp.Compare(rank(b), rank(a)) })
-	return out
-}
-
 // sign begins a line of a diff: hosts colour it by its first character.
 func sign(action string) string {
 	return map[string]string{"create": "+", "delete": "-", "replace": "-/+", "update": "!"}[action]
@@ -192,7 +178,7 @@ func sign(action string) string {
 
 // folded is a workspace's details within so many bytes; empty where not even one line fits.
 func folded(p Preview, body []string, room int) (shown string, whole bool) {
-	about, language := p.changes().Text(false), "diff"
+	about, language := runtext.Changes(p.changes(), false), "diff"
 	if p.Refused != "" {
 		about, language = "not previewed", "text"
 	}
@@ -230,14 +216,6 @@ func line(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
-}
-
-func lines(in []string) []string {
-	out := make([]string, 0, len(in))
-	for _, s := range in {
-		out = append(out, line(s))
-	}
-	return out
 }
 
 // code shows foreign text within a line, also in a cell of a table, where a bar would end the cell even in code.

@@ -102,7 +102,7 @@ func comments() map[string]struct {
 		"pipeline": {of(previewed("network", change), outputs, cut), "success", "3 workspaces: 3 planned", false},
 		"running": {
 			of(inState(previewed("dns"), workflow.Running, ""), inState(previewed("network"), workflow.Claimed, ""), previewed("same")),
-			"pending", "3 workspaces: 1 preview running, 1 preview waiting, 1 without changes", true,
+			"pending", "3 workspaces: 1 preview running, 1 preview claimed, 1 without changes", true,
 		},
 		"failed": {
 			of(inState(previewed("network"), workflow.Failed, workflow.ReasonStepFailed), refused, inState(previewed("web"), workflow.Cancelled, ""), previewed("app", change)),
@@ -164,13 +164,13 @@ func TestRender_LeavesOutWhatMattersLeastAndSaysSo(t *testing.T) {
 		previewed("same"), previewed("adds", many("create")...), previewed("other", many("update")...), previewed("destroys", many("delete")...),
 	}}
 	got := pullrequest.Render(c, pullrequest.GitHubLimit)
-	if n := strings.Count(got, "-   delete"); n != 300 {
+	if n := strings.Count(got, "-   destroy"); n != 300 {
 		t.Errorf("%d of 300 destroyed resources are listed", n)
 	}
-	if n := strings.Count(got, "+   create"); n == 0 || n == 300 || !strings.Contains(got, "    and "+strings.TrimSpace(strings.Split(strings.SplitAfter(got, "    and ")[1], " ")[0])+" more\n") {
+	if n := strings.Count(got, "+   add"); n == 0 || n == 300 || !strings.Contains(got, "    and "+strings.TrimSpace(strings.Split(strings.SplitAfter(got, "    and ")[1], " ")[0])+" more\n") {
 		t.Errorf("%d of 300 added resources are listed", n)
 	}
-	if !strings.Contains(got, "The changes of `adds`, `other` are not all shown here") || strings.Contains(got, "!   update") {
+	if !strings.Contains(got, "The changes of `adds`, `other` are not all shown here") || strings.Contains(got, "!   change") {
 		t.Errorf("what is left out is not said: %s", got[len(got)-400:])
 	}
 	if all := pullrequest.Render(c, pullrequest.GitLabLimit); strings.Contains(all, "not all shown") || len(all) < 90_000 {

@@ -67,7 +67,8 @@ var rules = map[string]rule{
 
 	"internal/providercache":   {level: 10},
 	"internal/kind":            {level: 10, also: []string{"internal/api"}},
-	"internal/pullrequest":     {level: 10, also: []string{"internal/api"}},
+	"internal/runtext":         {level: 10, also: []string{"internal/api"}},
+	"internal/pullrequest":     {level: 10, also: []string{"internal/api", "internal/runtext"}},
 	"internal/githost/webhook": {level: 10, std: true},
 
 	"internal/artifact": {level: 15},

@@ -69,7 +69,7 @@ func (s *server) demo() *demo {
 	a := s.act()
 	a.did("source", 0.4, workflow.StepSucceeded, "")
 	a.did("init", 3.1, workflow.StepSucceeded, "", initLines...)
-	a.did("plan", 6.2, workflow.StepSucceeded, "1 to add, 0 to change, 0 to destroy")
+	a.did("plan", 6.2, workflow.StepSucceeded, "1 to add")
 	a.did("apply", 9.8, workflow.StepSucceeded, "", "\x1b[1maws_route53_record.shop: Creating...\x1b[0m", "\x1b[1maws_route53_record.shop: Creation complete after 8s\x1b[0m")
 	a.leaves("files/sbom.json", api.ArtifactFile, `{"components": []}`)
 	a.ends(api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 1}, Outputs: []api.Output{{Name: "name", Value: "shop.example.com"}}})
@@ -79,7 +79,7 @@ func (s *server) demo() *demo {
 	s.submit("kubernetes", "", func(in *api.Submit) { in.Type = workflow.InsightsScan })
 	a = s.act()
 	a.did("init", 2.9, workflow.StepSucceeded, "", initLines...)
-	a.did("plan", 12.4, workflow.StepSucceeded, "0 to add, 1 to change, 0 to destroy, 2 drifted")
+	a.did("plan", 12.4, workflow.StepSucceeded, "1 to change, 2 drifted")
 	a.ends(api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Change: 1, Drift: 2, Resources: []api.ResourceChange{
 		{Address: "aws_eks_node_group.web", Action: "update", Changed: []string{"scaling_config"}, Drifted: true},
 		{Address: "aws_iam_role.web", Action: "drift", Changed: []string{"tags"}, Drifted: true},
@@ -90,7 +90,7 @@ func (s *server) demo() *demo {
 	d.failed = s.submit("billing", workflow.Update, message("raise the limits of the queue"))
 	a = s.act()
 	a.did("init", 3.3, workflow.StepSucceeded, "", initLines...)
-	a.did("plan", 5.1, workflow.StepSucceeded, "0 to add, 1 to change, 0 to destroy")
+	a.did("plan", 5.1, workflow.StepSucceeded, "1 to change")
 	a.did("apply", 31, workflow.StepFailed, "terraform apply ended with 1", "\x1b[1maws_sqs_queue.invoices: Modifying...\x1b[0m", "\x1b[31m╷\x1b[0m",
 		"\x1b[31m│\x1b[0m \x1b[1m\x1b[31mError: \x1b[0m\x1b[1msetting attributes of queue: AccessDenied\x1b[0m",
 		"\x1b[31m│\x1b[0m   with aws_sqs_queue.invoices,", "\x1b[31m│\x1b[0m   on main.tf line 12, in resource \"aws_sqs_queue\" \"invoices\":", "\x1b[31m╵\x1b[0m")
@@ -115,7 +115,7 @@ func (s *server) demo() *demo {
 	a = s.act()
 	a.did("source", 0.6, workflow.StepSucceeded, "commit 3f9c2ab")
 	a.did("init", 4.2, workflow.StepSucceeded, "", initLines...)
-	a.did("plan", 14.7, workflow.StepSucceeded, "4 to add, 2 to change, 2 to destroy", planLines...)
+	a.did("plan", 14.7, workflow.StepSucceeded, "1 to destroy, 1 to replace, 2 to change, 3 to add", planLines...)
 	a.plans(networkPlan)
 
 	// What runs, and what waits behind it.
@@ -125,7 +125,7 @@ func (s *server) demo() *demo {
 	a = s.act()
 	a.did("source", 0.5, workflow.StepSucceeded, "commit 71d0e44")
 	a.did("init", 3.8, workflow.StepSucceeded, "", initLines...)
-	a.did("plan", 8.9, workflow.StepSucceeded, "2 to add, 1 to change, 0 to destroy", planLines...)
+	a.did("plan", 8.9, workflow.StepSucceeded, "1 to change, 2 to add", planLines...)
 	var lines []string
 	for i := range 40 {
 		lines = append(lines, fmt.Sprintf("\x1b[1maws_ecs_service.web[%d]: Still modifying...\x1b[0m [00m%02ds elapsed]", i%4, i))
@@ -158,7 +158,7 @@ func (s *server) refusedAndRetried(id string) {
 	}
 	a := s.begin(job)
 	a.did("init", 2.2, workflow.StepSucceeded, "", initLines...)
-	a.did("plan", 4.5, workflow.StepSucceeded, "0 to add, 0 to change, 0 to destroy")
+	a.did("plan", 4.5, workflow.StepSucceeded, "no changes")
 	a.ends(api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{}})
 }
 

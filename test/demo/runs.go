@@ -129,12 +129,12 @@ func addresses(w api.Workflow) (all []string) {
 // lives are runs of workspaces from their begin to their end.
 func (d *demo) lives() {
 	if d.engine != "" {
-		d.run("A preview: what an update would do", "succeeded", []string{"^  3 to add, 0 to change, 0 to destroy$"}, "basic", "--op", "preview")
+		d.run("A preview: what an update would do", "succeeded", []string{"^  3 to add"}, "basic", "--op", "preview")
 		made := d.run("The update: several steps, outputs, a sensitive one", "succeeded", []string{
-			"^  3 added, 0 changed, 0 destroyed$", "^✓ plan ", "^✓ apply ", "^✓ output ", "^  cidr = 10.20.0.0/16$", `^  password = \(sensitive\)$`,
+			"^  3 added", "^✓ plan ", "^✓ apply ", "^✓ output ", "^  cidr = 10.20.0.0/16$", `^  password = \(sensitive\)$`,
 		}, "basic", "--op", "update", "--yes")
-		d.run("A second update: the state was kept, so its plan is empty", "succeeded", []string{"^  0 added, 0 changed, 0 destroyed$"}, "basic", "--op", "update", "--yes")
-		gone := d.run("The destroy: exactly what was created", "succeeded", []string{"^  0 added, 0 changed, 3 destroyed$"}, "basic", "--op", "destroy", "--yes")
+		d.run("A second update: the state was kept, so its plan is empty", "succeeded", []string{"^  no changes$"}, "basic", "--op", "update", "--yes")
+		gone := d.run("The destroy: exactly what was created", "succeeded", []string{"^  3 destroyed"}, "basic", "--op", "destroy", "--yes")
 		if !slices.Equal(addresses(made), addresses(gone)) {
 			die("%v was destroyed, and %v was created", addresses(gone), addresses(made))
 		}
@@ -170,13 +170,13 @@ func (d *demo) drift() {
 	if d.engine == "" {
 		return
 	}
-	d.run("A file that can drift", "succeeded", []string{"^  1 added, 0 changed, 0 destroyed$"}, "drift", "--op", "update", "--yes")
+	d.run("A file that can drift", "succeeded", []string{"^  1 added"}, "drift", "--op", "update", "--yes")
 	file := filepath.Join(d.temp, "drift", "note.txt")
 	if _, err := os.Stat(file); err == nil { // else it ended with its container
 		must(os.WriteFile(file, []byte("changed by hand\n"), 0o644)) //nolint:gosec // the engine's user reads it
 	}
 	note("that file is not any more what it was")
-	d.run("An insights scan, which finds the drift", "succeeded", []string{", 1 drifted$"}, "drift", "--op", "scan")
+	d.run("An insights scan, which finds the drift", "succeeded", []string{"1 drifted"}, "drift", "--op", "scan")
 	note("from now on a schedule scans it each minute; what it found is shown later")
 	d.apply(`{kind: schedule, name: each-minute, cron: "* * * * *", spread: 0s, workspaces: [drift]}`)
 }
@@ -194,7 +194,7 @@ func (d *demo) found() {
 			return m != nil
 		})
 		d.show("schedule", "show", "each-minute")
-		if w := d.ends("A scan that nobody asked for finds the drift", "succeeded", []string{", 1 drifted$"}, id); w.Trigger == nil || w.Trigger.Kind != api.TriggerSchedule {
+		if w := d.ends("A scan that nobody asked for finds the drift", "succeeded", []string{"1 drifted"}, id); w.Trigger == nil || w.Trigger.Kind != api.TriggerSchedule {
 			die("it was started by %+v", w.Trigger)
 		}
 		d.show("schedule", "delete", "each-minute", "--yes")
@@ -222,8 +222,8 @@ func (d *demo) takeOver() {
 	}
 	must(exec.CommandContext(d.ctx, "chmod", "-R", "a+rX", dir).Run())
 	d.run("Its state lies beside it: no run begins on an empty one", "failed (state_elsewhere)", []string{"--take-over"}, dir, "--op", "preview")
-	d.run("The same, taken over: there is nothing to add", "succeeded", []string{"^  0 added, 0 changed, 0 destroyed$"}, dir, "--op", "update", "--yes", "--take-over")
-	d.run("A preview after that: the state is known", "succeeded", []string{"^  0 to add, 0 to change, 0 to destroy$"}, dir, "--op", "preview")
+	d.run("The same, taken over: there is nothing to add", "succeeded", []string{"^  no changes$"}, dir, "--op", "update", "--yes", "--take-over")
+	d.run("A preview after that: the state is known", "succeeded", []string{"^  no changes$"}, dir, "--op", "preview")
 }
 
 // outcomes is the table at the end.

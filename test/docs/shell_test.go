@@ -263,7 +263,7 @@ func TestReadme_ItsBlocksWork(t *testing.T) {
 		return ""
 	}, expectations{
 		"./network --op preview":  {"1 to add", "succeeded"},
-		"./database --op preview": {"this run only reads: it plans on a copy", "0 to add", "took over terraform.tfstate beside the code"},
+		"./database --op preview": {"this run only reads: it plans on a copy", "no changes", "took over terraform.tfstate beside the code"},
 	})
 }
 
@@ -289,8 +289,8 @@ func TestTutorial_ItsBlocksWork(t *testing.T) {
 		"basic --op scan":          {"no drift"},
 		"basic --op destroy --yes": {"3 destroyed"},
 		"./tfvars --op update":     {"3 to add", "approve"},
-		`workflow show "$plan"`:    {"create   terraform_data.server[2]", "approved: wf_"},
-		`logs --follow "$update"`:  {"3 added, 0 changed, 0 destroyed", "succeeded"},
+		`workflow show "$plan"`:    {"add      terraform_data.server[2]", "approved: wf_"},
+		`logs --follow "$update"`:  {"3 added", "succeeded"},
 	})
 	logs, _ := filepath.Glob(filepath.Join(term.home, "terminal-*.log"))
 	if len(logs) != 1 {

@@ -1,7 +1,6 @@
 package notifications
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -73,10 +73,7 @@ type said struct{ kind, state, sentence, command string }
 
 func say(m Message) said {
 	n := m.News
-	what := cmp.Or(string(n.Op), string(n.Type))
-	if n.Type == workflow.InsightsScan {
-		what = "scan"
-	}
+	what := runtext.What(api.Workflow{Type: n.Type, Operation: n.Op})
 	switch n.Event {
 	case api.EventApproval:
 		return said{"plan.waiting", string(workflow.Succeeded), fmt.Sprintf("The plan of workspace %s waits for an approval", n.Workspace), "dayfly workflow approve " + n.Workflow}
@@ -85,18 +82,11 @@ func say(m Message) said {
 		if n.Changes != nil {
 			drifted = n.Changes.Drift
 		}
-		return said{"drift.found", string(workflow.Succeeded), fmt.Sprintf("Workspace %s has drifted: %s changed outside the code", n.Workspace, were(drifted)), "dayfly run " + n.Workspace + " --op update"}
+		return said{"drift.found", string(workflow.Succeeded), fmt.Sprintf("Workspace %s has drifted: %s", n.Workspace, runtext.Drift(drifted)), "dayfly run " + n.Workspace + " --op update"}
 	case api.EventStuck:
 		return said{"run.stuck", "waiting", fmt.Sprintf("The %s of workspace %s has waited for more than half an hour", what, n.Workspace), "dayfly why " + n.Workflow}
 	}
 	return said{"run.failed", string(workflow.Failed), fmt.Sprintf("The %s of workspace %s has failed", what, n.Workspace), "dayfly why " + n.Workflow}
-}
-
-func were(n int) string {
-	if n == 1 {
-		return "1 resource was"
-	}
-	return text.Count(n, "resource") + " were"
 }
 
 // Body is the body of a notification in a format. It is a pure function, and its size is bounded.
@@ -128,10 +118,10 @@ func slack(s said, m Message, detail, link string) string {
 	lines := []string{escape.Replace(s.sentence)}
 	var facts []string
 	if n.Reason != "" {
-		facts = append(facts, string(n.Reason))
+		facts = append(facts, runtext.Reason(n.Reason))
 	}
 	if n.Changes != nil && n.Event != api.EventFailed {
-		facts = append(facts, n.Changes.Text(false))
+		facts = append(facts, runtext.Changes(*n.Changes, false))
 	}
 	if n.By != "" {
 		facts = append(facts, "submitted by "+code(text.Cut(n.By, 100)))

@@ -66,7 +66,7 @@ func TestBody_OfSlackIsEscaped(t *testing.T) {
 	if err := json.Unmarshal([]byte(notifications.Body(api.FormatSlack, m)), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := "The update of workspace network has failed (step_failed; submitted by `&lt;!channel&gt; &amp; https://evil.example.com`)\n" +
+	want := "The update of workspace network has failed (a step failed; submitted by `&lt;!channel&gt; &amp; https://evil.example.com`)\n" +
 		"`&lt;https://evil.example.com|click&gt; '*bold*' &lt;@U123&gt; red`\n" +
 		"`dayfly why wf_1`  <https://dayfly.example.com/runs/wf_1|wf_1>"
 	if diff := cmp.Diff(want, got.Text); diff != "" {

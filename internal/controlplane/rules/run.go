@@ -9,6 +9,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -268,7 +269,7 @@ func resultText(w *record.Workflow, in api.Result) string {
 	}
 	text += Because(in.Detail)
 	if ch := in.Changes; ch != nil {
-		text += "; " + ch.Text(w.ChangesState() && in.Outcome == workflow.Succeeded)
+		text += "; " + runtext.Changes(*ch, w.ChangesState() && in.Outcome == workflow.Succeeded)
 	}
 	if f := in.State; f != nil && f.Taken != "" {
 		text += fmt.Sprintf("; the state was taken over from %s (lineage %s, serial %d)", f.Taken, f.Lineage, f.Serial)

@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -103,7 +104,7 @@ func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api
 	rec.Detail = w.Detail // in full: the record keeps only the beginning of a long one
 	out := explain(rec, f)
 	out.Workflow = w
-	if todo := w.Aftermath(); todo != "" {
+	if todo := runtext.Aftermath(w); todo != "" {
 		if w.SlotHeld {
 			todo = out.Next + "; then: " + todo
 		}

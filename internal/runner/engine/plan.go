@@ -13,6 +13,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -305,7 +306,7 @@ func (s summary) text(m mode) string {
 		return text.Count(c.Drift, "resource") + " drifted"
 	}
 	c.Drift = 0 // of a plan that changes it back
-	return c.Text(false)
+	return runtext.Changes(c, false)
 }
 
 // sensitiveValues collects the values that the plan marks as sensitive.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -94,7 +95,7 @@ func (p *pulumi) apply(ctx context.Context) (string, error) {
 	if p.mode.refreshOnly {
 		return "", nil
 	}
-	return c.Text(true), nil
+	return runtext.Changes(c, true), nil
 }
 
 // cutOff adds to a failure what pulumi had begun and does not know the end of. Its state keeps that.

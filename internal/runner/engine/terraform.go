@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -361,7 +362,7 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 	if t.out.Changes != nil && !t.mode.refreshOnly {
 		c := *t.out.Changes
 		c.Drift = 0 // it is the plan's
-		return c.Text(true), nil
+		return runtext.Changes(c, true), nil
 	}
 	return "", nil
 }

@@ -95,7 +95,7 @@ func TestRun_LifeOfAWorkspace(t *testing.T) {
 		if diff := cmp.Diff(wantSteps, got); diff != "" {
 			t.Errorf("steps (-want +got):\n%s", diff)
 		}
-		if got, want := h.steps[1].Text, "3 to add, 0 to change, 0 to destroy"; got != want {
+		if got, want := h.steps[1].Text, "3 to add, 3 outputs to change"; got != want {
 			t.Errorf("text of plan: got %q, want %q", got, want)
 		}
 		if len(out.Outputs) != 3 || out.Outputs[1].Name != "password" || !out.Outputs[1].Sensitive || out.Outputs[1].Value != nil {

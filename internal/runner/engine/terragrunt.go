@@ -18,6 +18,7 @@ import (
 	"github.com/hashicorp/go-version"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -430,7 +431,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said := fmt.Sprintf("%s, in %s", g.done.Text(true), text.Count(len(g.units), "unit"))
+	said := fmt.Sprintf("%s, in %s", runtext.Changes(*g.done, true), text.Count(len(g.units), "unit"))
 	if len(late) > 0 {
 		g.out.Truncated = true
 		said += "; what changed in these is in the log, because they could not be planned before: " + text.Some(late, mostTold)

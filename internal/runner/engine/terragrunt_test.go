@@ -110,19 +110,19 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 	}
 	const init = "init: terragrunt "
 
-	out, h := run(workflow.Update, nil, init, "plan: 1 to add, 0 to change, 0 to destroy, in 1 unit; the others need outputs",
-		"apply: 1 added, 0 changed, 0 destroyed, in 2 units; what changed in these is in the log", "output: 2 outputs")
+	out, h := run(workflow.Update, nil, init, "plan: 1 to add, 2 outputs to change, in 1 unit; the others need outputs",
+		"apply: 1 added, 2 outputs changed, in 2 units; what changed in these is in the log", "output: 2 outputs")
 	if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
 		t.Errorf("update: got %+v", out)
 	}
 	if !slices.Contains(h.masked, "planted-output") {
 		t.Errorf("the sensitive output is not masked: %q", h.masked)
 	}
-	if out, _ = run(workflow.Update, nil, init, "plan: 0 to add, 0 to change, 0 to destroy, in 2 units", "apply: no changes", "output: 2 outputs"); len(out.Changes.Resources) != 0 {
+	if out, _ = run(workflow.Update, nil, init, "plan: no changes, in 2 units", "apply: no changes", "output: 2 outputs"); len(out.Changes.Resources) != 0 {
 		t.Errorf("update without changes: got %v", addresses(out.Changes))
 	}
 
-	out, h = run(workflow.Preview, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change, 0 to destroy, in 2 units")
+	out, h = run(workflow.Preview, map[string]any{"word": "second"}, init, "plan: 1 to change, 1 output to change, in 2 units")
 	if got, want := addresses(out.Changes), []string{"update net/terraform_data.a"}; !cmp.Equal(got, want) || out.Changes.Outputs[0].Name != "net/name" {
 		t.Errorf("preview: got %v %v, want %v", got, out.Changes.Outputs, want)
 	}
@@ -149,8 +149,8 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 	}
 
 	run(workflow.Refresh, nil, init, "plan: no drift", "apply: no changes", "output: 2 outputs")
-	run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 0 to add, 1 to change", "apply: 0 added, 1 changed, 0 destroyed, in 2 units", "output")
-	out, _ = run(workflow.Destroy, nil, init, "plan: 0 to add, 0 to change, 2 to destroy, in 2 units", "apply: 0 added, 0 changed, 2 destroyed, in 2 units")
+	run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 1 to change", "apply: 1 changed, 1 output changed, in 2 units", "output")
+	out, _ = run(workflow.Destroy, nil, init, "plan: 2 to destroy, 2 outputs to change, in 2 units", "apply: 2 destroyed, 2 outputs changed, in 2 units")
 	if got, want := addresses(out.Changes), []string{"delete app/terraform_data.b", "delete net/terraform_data.a"}; !cmp.Equal(got, want) {
 		t.Errorf("destroy: got %v, want %v", got, want)
 	}

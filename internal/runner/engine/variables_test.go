@@ -10,6 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -109,13 +110,13 @@ func TestRun_CountsWhatIsForgottenAndImported(t *testing.T) {
 		}
 		h := newHost()
 		out, err := engine.Run(t.Context(), h, again(t, first, workflow.Preview, map[string]string{"main.tf": block}))
-		if err != nil || !out.Changes.Any() || out.Changes.Forget != 1 || out.Changes.Text(true) != "0 added, 0 changed, 0 destroyed, 1 forgotten" {
+		if err != nil || !out.Changes.Any() || out.Changes.Forget != 1 || runtext.Changes(*out.Changes, true) != "1 forgotten" {
 			t.Errorf("%v, %+v\n%s", err, out.Changes, h.text())
 		}
 		j := job(t, name, workflow.Preview, map[string]string{"main.tf": "import {\n  to = terraform_data.a\n  id = \"x\"\n}\nresource \"terraform_data\" \"a\" {}\n"})
 		h = newHost()
 		out, err = engine.Run(t.Context(), h, j)
-		if err != nil || out.Changes.Import != 1 || !strings.HasSuffix(out.Changes.Text(false), ", 1 to import") {
+		if err != nil || out.Changes.Import != 1 || !strings.HasSuffix(runtext.Changes(*out.Changes, false), "1 to import") {
 			t.Errorf("%v, %+v\n%s", err, out.Changes, h.text())
 		}
 	})

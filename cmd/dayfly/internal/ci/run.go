@@ -15,6 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/githost"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -165,11 +166,7 @@ func (r *ciRun) ended(ctx context.Context, w *api.Workflow, every time.Duration)
 		return err == nil && now.State.Terminal(), err
 	}, every)
 	if err == nil {
-		said := string(w.State)
-		if w.Reason != workflow.ReasonNone && string(w.Reason) != said {
-			said += " (" + string(w.Reason) + ")"
-		}
-		r.a.Say("%s: %s", cli.JobLine(*w, cli.Took(*w, time.Now())), said) // not its detail: who reads a pipeline's log may not be meant to
+		r.a.Say("%s: %s", cli.JobLine(*w, cli.Dash(runtext.Took(*w, time.Now()))), runtext.Ended(*w)) // not its detail: who reads a pipeline's log may not be meant to
 	}
 	return err
 }

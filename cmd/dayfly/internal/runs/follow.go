@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -405,7 +406,7 @@ func (f *follower) showEnds(due func(stepEnd) bool) {
 		if f.view.none {
 			continue
 		}
-		f.live.Line(f.live.Style().Step(s.Status) + " " + stepLine(s))
+		f.live.Line(f.live.Style().Step(s.Status) + " " + term.Clean(runtext.Step(s)))
 	}
 }
 
@@ -420,11 +421,8 @@ func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	if w.ID == "" {
 		return sign + " " + f.id
 	}
-	said := fmt.Sprintf("%s %s %s", sign, w.ID, w.State)
-	switch {
-	case w.CancelRequested && !w.State.Terminal():
-		said += ", being cancelled"
-	case w.State == workflow.Pending || w.State == workflow.Claimed:
+	said := fmt.Sprintf("%s %s %s", sign, w.ID, runtext.State(w))
+	if w.State == workflow.Pending || w.State == workflow.Claimed {
 		said += " for " + text.Duration(now.Sub(w.SubmittedAt))
 		if f.wait != "" {
 			said += ": " + f.wait
@@ -441,8 +439,8 @@ func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 
 // summary describes a workflow that has ended.
 func summary(style term.Style, w api.Workflow) []string {
-	head := fmt.Sprintf("%s %s of %s: %s", style.Bold(w.ID), cli.KindOf(w), w.Workspace, stateOf(style, w))
-	if d := cli.Took(w, time.Now()); d != "-" {
+	head := fmt.Sprintf("%s %s: %s", style.Bold(w.ID), runtext.Title(w), style.State(runtext.State(w)))
+	if d := runtext.Took(w, time.Now()); d != "" {
 		head += " in " + d
 	}
 	if w.Reason != workflow.ReasonNone && string(w.Reason) != string(w.State) {
@@ -454,25 +452,27 @@ func summary(style term.Style, w api.Workflow) []string {
 			lines = append(lines, "  "+said)
 		}
 	}
-	add(term.Clean(strings.ReplaceAll(w.Detail, "\n", " ")))
+	if w.Reason != workflow.ReasonNone {
+		add(term.Clean(runtext.Cause(w)))
+	}
 	if r := w.Result; r != nil {
-		add(changes(w))
+		add(runtext.Changed(w))
 		if r.Inventory != nil {
-			add("the state has " + inventory(r.Inventory))
+			add("the state has " + term.Clean(runtext.Inventory(r.Inventory)))
 		}
 		for _, group := range r.Policies {
 			for _, line := range group.Lines() {
-				add(term.Clean(strings.ReplaceAll(line, "\n", " ")))
+				add(term.Clean(line))
 			}
 		}
 		for _, o := range r.Outputs {
-			add(term.Clean(o.Name) + " = " + output(o))
+			add(term.Clean(o.Name) + " = " + term.Clean(runtext.Output(o)))
 		}
 		if r.Lock != nil {
-			add(term.Clean(fmt.Sprintf("the state lock %s is still held by %s", r.Lock.ID, r.Lock.Who)))
+			add("the state lock is " + stateLock(w))
 		}
 	}
-	add(w.Aftermath())
+	add(term.Clean(runtext.ToDo(w)))
 	if w.State != workflow.Succeeded {
 		add("dayfly why " + w.ID + " shows what happened")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -46,10 +47,10 @@ func (c *OutputCommand) Run(a *cli.App, cl *client.Client) error {
 		return a.Encode(append([]api.Output{}, outputs...))
 	}
 	if len(outputs) == 0 {
-		a.Say("%s of workspace %s, %s, reported no outputs", cli.KindOf(last), c.Workspace, last.ID)
+		a.Say("%s, %s, reported no outputs", runtext.Title(last), last.ID)
 	}
 	for _, o := range outputs {
-		if err := a.Print("%s = %s", term.Clean(o.Name), output(o)); err != nil {
+		if err := a.Print("%s = %s", term.Clean(o.Name), term.Clean(runtext.Output(o))); err != nil {
 			return err
 		}
 	}
@@ -92,7 +93,7 @@ func (c *OutputCommand) one(a *cli.App, id string, outputs []api.Output) error {
 			_, err := a.Stdout.Write([]byte(value))
 			return err
 		default:
-			return a.Print("%s", output(o))
+			return a.Print("%s", term.Clean(runtext.Output(o)))
 		}
 	}
 	return cli.Refused(fmt.Errorf("%s reported no output %s; its outputs: %s", id, c.Name, cmp.Or(text.Some(names, 10), "none")))

@@ -3,14 +3,13 @@ package runs
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
-	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -39,11 +38,11 @@ func (c *workflowApprove) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	effect := "applies it"
+	effect := fmt.Sprintf("%s of workspace %s applies it", plan.Review.For, plan.Workspace)
 	if plan.Review.AfterMerge {
-		effect = "applies it after the merge, if all planned changes are equal then"
+		effect = runtext.CarryOver
 	}
-	if err := c.Confirm(a, "this approves that plan, and %s of workspace %s %s", plan.Review.For, plan.Workspace, effect); err != nil {
+	if err := c.Confirm(a, "this approves that plan, and %s", effect); err != nil {
 		return err
 	}
 	w, err := cl.Approve(a.Ctx, plan.Workflow, api.Decision{SHA256: plan.Review.SHA256, Comment: c.Comment})
@@ -54,7 +53,7 @@ func (c *workflowApprove) Run(a *cli.App, cl *client.Client) error {
 		return a.Done(w, "approved: %s applies the plan; follow it with dayfly workflow logs -f %s", r.Applies, r.Applies)
 	}
 	if r := w.Review; r != nil && r.Status == api.ReviewMerge {
-		return a.Done(w, "approved: after the merge, its approvals carry over to the plan of the merged commit, if all planned changes are equal")
+		return a.Done(w, "approved: %s", runtext.CarryOver)
 	}
 	return a.Done(w, "approved; the plan needs more approvals, of others: dayfly workflow plan %s shows how many", w.ID)
 }
@@ -100,32 +99,16 @@ func planned(p api.Plan) string {
 	if p.Review != nil {
 		op = p.Review.For
 	}
-	summary := fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, p.Changes.Text(false))
-	if n := p.Changes.Replace; n > 0 {
-		summary += fmt.Sprintf(", %d replaced", n)
-	}
-	if n := len(p.Changes.Outputs); n > 0 {
-		summary += ", " + text.Count(n, "output") + " changed"
-	}
-	return term.Clean(summary)
+	return term.Clean(fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, runtext.Changes(p.Changes, false)))
 }
 
 // planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
 func planLines(style term.Style, p api.Plan) []string {
 	out := []string{style.Bold(planned(p))}
 	askedLines(p.Options, func(name, text string) { out = append(out, "  "+name+": "+term.Clean(text)) })
-	first := []string{"delete", "replace"}
-	rank := func(r api.ResourceChange) int {
-		if i := slices.Index(first, r.Action); i >= 0 {
-			return i
-		}
-		return len(first)
-	}
-	resources := slices.Clone(p.Changes.Resources)
-	slices.SortStableFunc(resources, func(x, y api.ResourceChange) int { return cmp.Compare(rank(x), rank(y)) })
-	for _, r := range resources {
-		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(r.Action), term.Clean(r.Action), term.Clean(r.Address)))
-		for _, about := range aboutResource(r) {
+	for _, r := range runtext.Ordered(p.Changes.Resources) {
+		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(r.Action), term.Clean(runtext.Action(r.Action)), term.Clean(r.Address)))
+		for _, about := range runtext.About(r) {
 			out = append(out, style.Dim("             "+term.Clean(about)))
 		}
 	}
@@ -133,7 +116,7 @@ func planLines(style term.Style, p api.Plan) []string {
 		if i == 0 {
 			out = append(out, "outputs")
 		}
-		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(o.Action), term.Clean(o.Action), term.Clean(o.Name)))
+		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(o.Action), term.Clean(runtext.Action(o.Action)), term.Clean(o.Name)))
 	}
 	if p.Truncated {
 		out = append(out, "the list is cut; the log has all of it: dayfly workflow logs "+p.Workflow)
@@ -148,42 +131,19 @@ func sign(action string) string {
 	return cmp.Or(map[string]string{"create": "+", "delete": "-", "replace": "±", "update": "~"}[action], " ")
 }
 
-// aboutResource says what else is known of a change.
-func aboutResource(r api.ResourceChange) (out []string) {
-	if len(r.Forces) > 0 {
-		out = append(out, "replaced because of "+strings.Join(r.Forces, ", "))
-	}
-	if len(r.Changed) > 0 {
-		out = append(out, "changes "+strings.Join(r.Changed, ", "))
-	}
-	if r.From != "" {
-		out = append(out, "moved from "+r.From)
-	}
-	if r.Imported {
-		out = append(out, "imported")
-	}
-	if r.Drifted {
-		out = append(out, "was changed outside the code")
-	}
-	return out
-}
-
 // reviewLines say where the review of a plan stands, and what can be done.
 func reviewLines(style term.Style, id string, r api.Review) []string {
 	var b strings.Builder
 	line := cli.Lines(&b, style, "  ", 12)
-	line("status", r.Status)
+	line("status", runtext.Review(r))
 	line("because", r.Stale)
 	for _, why := range r.Why {
 		line("because", why)
 	}
 	if r.Status == api.ReviewWaiting {
-		if r.Needed > 1 {
-			line("needs", fmt.Sprintf("%d approvals of different people", r.Needed))
-			line("more than 1", r.NeededWhy)
-		}
+		line("needs", runtext.Needed(r))
 		if r.AfterMerge {
-			line("applied", "after the merge, if all planned changes are equal then")
+			line("applied", runtext.CarryOver)
 		}
 		if r.NotBySubmitter {
 			line("not by", strings.Join(r.Submitters.Names(), ", "))
@@ -191,15 +151,8 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 		line("until", term.Time(r.ExpiresAt))
 	}
 	for _, v := range r.Votes {
-		what := "approved"
-		if v.Reject {
-			what = "rejected"
-		}
-		vote := "by " + v.By + " at " + term.Time(v.At)
-		if v.Comment != "" {
-			vote += ": " + v.Comment
-		}
-		line(what, vote)
+		what, by, _ := strings.Cut(runtext.Vote(v), " ")
+		line(what, by+" ("+term.Time(v.At)+")")
 	}
 	line("applied by", r.Applies)
 	line("votes from", r.CarriedFrom)
@@ -245,5 +198,5 @@ func applied(a *cli.App, cl *client.Client, w api.Workflow) error {
 	case last.Review.Status == api.ReviewStale:
 		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("the plan cannot be approved: %s; plan again: dayfly workflow retry %s", last.Review.Stale, w.ID)}
 	}
-	return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("the plan of %s is %s", w.ID, last.Review.Status)}
+	return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("the plan of %s is %s", w.ID, runtext.Review(*last.Review))}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -47,7 +48,7 @@ func (c *repairUnlock) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return a.Done(w, "workspace %s is free; %s", w.Workspace, cmp.Or(w.Aftermath(), "dayfly why "+w.ID+" shows what happened"))
+	return a.Done(w, "workspace %s is free; %s", w.Workspace, cmp.Or(runtext.Aftermath(w), "dayfly why "+w.ID+" shows what happened"))
 }
 
 // giveUp lets runs change the state again that workflow h could not write.
@@ -114,7 +115,7 @@ func heldBy(slot api.Slot, now time.Time) string {
 	}
 	h := slot.Holder
 	fmt.Fprintf(&b, "workspace %s is held by workflow %s\n", slot.Workspace, h.ID)
-	line("run", cli.KindOf(*h)+", "+string(h.State)+" ("+string(h.Reason)+")")
+	line("run", runtext.What(*h)+", "+runtext.Ended(*h))
 	line("started", at(h.StartedAt))
 	line("ended", at(h.EndedAt))
 	line("task", cli.Dash(h.Task)+" of pool "+h.Pool)

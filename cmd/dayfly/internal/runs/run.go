@@ -18,6 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/workspacefile"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -121,7 +122,7 @@ func submitted(a *cli.App, cl *client.Client, w api.Workflow, asked workflow.Ope
 	if err := a.Print("%s", w.ID); err != nil {
 		return err
 	}
-	a.Say("submitted %s of %s; follow it with dayfly workflow logs -f %s", cli.KindOf(w), w.Workspace, w.ID)
+	a.Say("submitted %s; follow it with dayfly workflow logs -f %s", runtext.Title(w), w.ID)
 	if page := a.RunPage(w.ID); page != "" {
 		a.Say("%s", page)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -35,16 +36,13 @@ func (c *treeList) Run(a *cli.App, cl *client.Client) error {
 	style, now := a.Style(), time.Now()
 	more, err := cli.ListUpTo(a, c.Limit, cl.Trees, "no trees: begin one with dayfly run WORKSPACE --downstream --op update",
 		[]string{"TREE", "WORKSPACE", "OPERATION", "STATE", "DONE", "AGE", "BY"}, func(t api.Tree) []string {
-			return []string{t.ID, t.Workspace, string(t.Operation), treeState(style, t.State), treeDone(t), text.Duration(now.Sub(t.SubmittedAt)), t.SubmittedBy}
+			return []string{t.ID, t.Workspace, string(t.Operation), style.State(runtext.TreeState(t)), treeDone(t), text.Duration(now.Sub(t.SubmittedAt)), t.SubmittedBy}
 		})
 	if more && !a.JSON() {
 		a.Say("there are more: -n %d shows more of them", c.Limit*2)
 	}
 	return err
 }
-
-// treeState colours the state of a tree or of a node.
-func treeState(style term.Style, state string) string { return style.State(workflow.State(state)) }
 
 // treeDone counts the nodes of a tree that have ended.
 func treeDone(t api.Tree) string {
@@ -76,13 +74,9 @@ func (c *treeShow) Run(a *cli.App, cl *client.Client) error {
 	style := a.Style()
 	line := cli.Lines(&b, style, "", 12)
 	line("tree", t.ID)
-	line("what", fmt.Sprintf("%s of %s and what depends on it", t.Operation, t.Workspace))
+	line("what", runtext.Tree(t))
 	line("message", t.Message)
-	state := t.State
-	if t.CancelRequested && t.EndedAt == nil {
-		state += ", being cancelled"
-	}
-	line("state", state)
+	line("state", runtext.TreeState(t))
 	line("submitted", term.Time(t.SubmittedAt)+" by "+t.SubmittedBy)
 	if t.EndedAt != nil {
 		line("ended", term.Time(*t.EndedAt))
@@ -94,27 +88,11 @@ func (c *treeShow) Run(a *cli.App, cl *client.Client) error {
 		return err
 	}
 	table := term.NewTable("WORKSPACE", "STATE", "WORKFLOW", "NOTE")
-	for _, n := range inOrder(t) {
-		table.Row(n.Workspace, treeState(style, n.State), cli.Dash(n.Workflow), cli.Dash(nodeNote(n)))
+	for _, n := range runtext.Nodes(t) {
+		state, note := runtext.Node(n)
+		table.Row(n.Workspace, style.State(state), cli.Dash(n.Workflow), cli.Dash(note))
 	}
 	return table.Write(a.Stdout, style, "no workspaces")
-}
-
-// inOrder are the nodes of a tree as their runs come: a destroy goes from the last to the first.
-func inOrder(t api.Tree) []api.TreeNode {
-	nodes := slices.Clone(t.Nodes)
-	if t.Operation == workflow.Destroy {
-		slices.Reverse(nodes)
-	}
-	return nodes
-}
-
-// nodeNote says what a node waits for, or why it stands where it does.
-func nodeNote(n api.TreeNode) string {
-	if n.Note == "" && len(n.WaitsFor) > 0 {
-		return "waits for " + strings.Join(n.WaitsFor, ", ")
-	}
-	return n.Note
 }
 
 type treeCancel struct {
@@ -151,14 +129,14 @@ func followTree(a *cli.App, cl *client.Client, t api.Tree) error {
 			return false, err
 		}
 		t, frame = now, frame+1
-		for _, n := range inOrder(t) {
+		for _, n := range runtext.Nodes(t) {
 			was, known := shown[n.Workspace]
 			if n.State != api.TreeWaiting && (!known || was.State != n.State || was.Workflow != n.Workflow || was.Note != n.Note) {
 				live.Line(nodeLine(live.Style(), n, wide))
 			}
 			shown[n.Workspace] = n
 		}
-		live.Status(fmt.Sprintf("%s %s %s, %s done", string(frames[frame%len(frames)]), t.ID, t.State, treeDone(t)))
+		live.Status(fmt.Sprintf("%s %s %s, %s done", string(frames[frame%len(frames)]), t.ID, runtext.TreeState(t), treeDone(t)))
 		return t.EndedAt != nil || len(awaited(t)) > 0, nil
 	}, cli.LookEvery)
 	live.Status("")
@@ -173,7 +151,7 @@ func followTree(a *cli.App, cl *client.Client, t api.Tree) error {
 			return err
 		}
 	default:
-		live.Line(fmt.Sprintf("%s %s of %s: %s, %s done", live.Style().Bold(t.ID), t.Operation, t.Workspace, treeState(live.Style(), t.State), treeDone(t)))
+		live.Line(fmt.Sprintf("%s %s of %s: %s, %s done", live.Style().Bold(t.ID), t.Operation, t.Workspace, live.Style().State(runtext.TreeState(t)), treeDone(t)))
 	}
 	if plans := awaited(t); len(plans) > 0 && t.EndedAt == nil {
 		return errors.Join(live.Err(), &cli.ExitError{Code: cli.ExitAwaiting, Err: fmt.Errorf("the tree goes on when plans are approved: dayfly workflow approve %s", strings.Join(plans, ", "))})
@@ -183,8 +161,9 @@ func followTree(a *cli.App, cl *client.Client, t api.Tree) error {
 
 // nodeLine says where a node stands.
 func nodeLine(style term.Style, n api.TreeNode, wide int) string {
-	out := term.Clean(n.Workspace) + strings.Repeat(" ", wide-term.Width(n.Workspace)) + "  " + treeState(style, n.State)
-	for _, more := range []string{n.Workflow, nodeNote(n)} {
+	state, note := runtext.Node(n)
+	out := term.Clean(n.Workspace) + strings.Repeat(" ", wide-term.Width(n.Workspace)) + "  " + style.State(state)
+	for _, more := range []string{n.Workflow, note} {
 		if more != "" {
 			out += "  " + term.Clean(more)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
 type workflowWait struct {
@@ -62,7 +63,7 @@ func (c *workflowWait) Run(a *cli.App, cl *client.Client) error {
 		}
 		status := "no plan that can be approved"
 		if w.Review != nil {
-			status = "a plan that is " + w.Review.Status
+			status = "a plan that is " + runtext.Review(*w.Review)
 		}
 		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has %s", w.ID, status)}
 	}

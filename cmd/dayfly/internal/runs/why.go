@@ -9,6 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -32,7 +33,7 @@ func (c *WhyCommand) Run(a *cli.App, cl *client.Client) error {
 func explain(style term.Style, why api.Why, now time.Time) string {
 	var b strings.Builder
 	w := why.Workflow
-	fmt.Fprintf(&b, "%s  %s of %s: %s\n\n", style.Bold(w.ID), cli.KindOf(w), w.Workspace, stateOf(style, w))
+	fmt.Fprintf(&b, "%s  %s: %s\n\n", style.Bold(w.ID), runtext.Title(w), style.State(runtext.State(w)))
 	line := cli.Lines(&b, style, "", 10)
 	line("now", why.Summary)
 	line("waits for", why.Waiting)

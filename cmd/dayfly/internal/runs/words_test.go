@@ -8,6 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/test/runtable"
 )
 
@@ -20,7 +21,7 @@ func TestWords_OfRuns(t *testing.T) {
 		w := r.Why.Workflow
 		out := []string{
 			"list: " + strings.Join(listed(style, w, runtable.Now), " | "),
-			"line: " + cli.JobLine(w, cli.Took(w, runtable.Now)),
+			"line: " + cli.JobLine(w, cli.Dash(runtext.Took(w, runtable.Now))),
 			"live: " + (&follower{wait: r.Why.Waiting}).status(w, 0, runtable.Now),
 			"", shown(style, w, runtable.Now),
 		}

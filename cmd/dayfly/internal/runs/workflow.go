@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -71,33 +70,9 @@ func (c *workflowList) Run(a *cli.App, cl *client.Client) error {
 // listed is a workflow in a list.
 func listed(style term.Style, w api.Workflow, now time.Time) []string {
 	return []string{
-		w.ID, w.Workspace, string(w.Type), cli.Dash(string(w.Operation)), stateOf(style, w), changesOf(w), cli.Took(w, now),
+		w.ID, w.Workspace, string(w.Type), cli.Dash(string(w.Operation)), style.State(runtext.State(w)), cli.Dash(runtext.Column(w.Changes)), cli.Dash(runtext.Took(w, now)),
 		text.Duration(now.Sub(w.SubmittedAt)), cli.Dash(string(w.Reason)),
 	}
-}
-
-// stateOf is the state of a workflow as people see it.
-func stateOf(style term.Style, w api.Workflow) string {
-	if w.ToApprove {
-		return style.ToApprove()
-	}
-	return style.State(w.State)
-}
-
-// changesOf are the changes of a workflow in a column: what it adds, changes and destroys, and in words whatever else.
-func changesOf(w api.Workflow) string {
-	c := w.Changes
-	switch {
-	case c == nil:
-		return "-"
-	case !c.Any() && c.Drift == 0:
-		return "none"
-	case c.Add+c.Change+c.Destroy > 0:
-		return fmt.Sprintf("+%d ~%d -%d", c.Add, c.Change, c.Destroy)
-	case c.Drift > 0:
-		return fmt.Sprintf("%d drifted", c.Drift)
-	}
-	return fmt.Sprintf("%d in the state", c.Import+c.Move+c.Forget)
 }
 
 type workflowShow struct {
@@ -125,11 +100,13 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	}
 	line("workflow", style.Bold(w.ID))
 	line("workspace", w.Workspace)
-	line("what", cli.KindOf(w))
-	line("state", stateOf(style, w))
+	line("what", runtext.What(w))
+	line("state", style.State(runtext.State(w)))
 	line("reason", string(w.Reason))
-	line("detail", term.Clean(w.Detail))
-	line("to do", term.Clean(w.Aftermath()))
+	if w.Reason != workflow.ReasonNone {
+		line("detail", term.Clean(runtext.Cause(w)))
+	}
+	line("to do", term.Clean(runtext.ToDo(w)))
 	line("pool", w.Pool)
 	line("submitted", term.Time(w.SubmittedAt)+" by "+term.Clean(w.SubmittedBy))
 	line("message", term.Clean(w.Message))
@@ -143,35 +120,31 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	line("instance", term.Clean(w.Instance))
 	line("task", term.Clean(w.Task))
 	line("max runtime", w.MaxRuntime)
-	if w.StartedAt != nil {
-		line("duration", cli.Took(w, now))
-	}
-	if w.SlotHeld && w.State.Terminal() {
-		line("slot", "still held: nothing proves yet that its task has ended; see dayfly repair unlock "+w.Workspace)
+	line("duration", runtext.Took(w, now))
+	if held := runtext.Slot(w); held != "" {
+		line("slot", held+"; see dayfly repair unlock "+w.Workspace)
 	}
 	if r := w.Result; r != nil {
-		line("changes", changes(w))
-		line("in the state", inventory(r.Inventory))
-		if l := r.Lock; l != nil {
-			line("state lock", term.Clean(fmt.Sprintf("still held: %s by %s, %s", l.ID, l.Who, l.Operation)))
-		}
+		line("changes", runtext.Changed(w))
+		line("in the state", term.Clean(runtext.Inventory(r.Inventory)))
+		line("state lock", stateLock(w))
 	}
 	for _, s := range w.Steps {
-		fmt.Fprintf(&b, "  %s %s\n", style.Step(s.Status), stepLine(s))
+		fmt.Fprintf(&b, "  %s %s\n", style.Step(s.Status), term.Clean(runtext.Step(s)))
 	}
 	if r := w.Result; r != nil {
 		if r.Changes != nil {
 			for _, c := range r.Changes.Resources {
-				fmt.Fprintf(&b, "  %-8s %s\n", term.Clean(c.Action), term.Clean(c.Address))
+				fmt.Fprintf(&b, "  %-8s %s\n", term.Clean(runtext.Action(c.Action)), term.Clean(c.Address))
 			}
 		}
 		for _, group := range r.Policies {
 			for _, line := range group.Lines() {
-				fmt.Fprintf(&b, "  %s\n", term.Clean(strings.ReplaceAll(line, "\n", " ")))
+				fmt.Fprintf(&b, "  %s\n", term.Clean(line))
 			}
 		}
 		for _, o := range r.Outputs {
-			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), output(o))
+			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), term.Clean(runtext.Output(o)))
 		}
 	}
 	if w.Review != nil {
@@ -180,50 +153,13 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func stepLine(s api.Step) string {
-	said := term.Clean(s.Name)
-	if s.Status != workflow.StepRunning && s.Status != workflow.StepSkipped {
-		said += " " + text.Duration(time.Duration(s.Seconds*float64(time.Second)))
-	}
-	if s.Text != "" {
-		said += ": " + term.Clean(strings.ReplaceAll(s.Text, "\n", " "))
-	}
-	return said
-}
-
-// inventory says in a line what a scan found in the state.
-func inventory(i *api.Inventory) string {
-	const most = 10
-	if i == nil {
+// stateLock says who still holds the lock of a run's state, and how to release it.
+func stateLock(w api.Workflow) string {
+	l := w.Result.Lock
+	if l == nil {
 		return ""
 	}
-	said := text.Count(i.Resources, "resource")
-	var types []string
-	for _, t := range i.Types {
-		types = append(types, fmt.Sprintf("%d %s", t.Count, term.Clean(t.Type)))
-	}
-	if len(types) > 0 {
-		said += ": " + text.Some(types, most)
-	}
-	return said
-}
-
-// changes counts what a workflow planned, or changed.
-func changes(w api.Workflow) string {
-	if w.Result == nil || w.Result.Changes == nil {
-		return ""
-	}
-	return w.Result.Changes.Text(w.Did())
-}
-
-func output(o api.Output) string {
-	if o.Sensitive {
-		return "(sensitive)"
-	}
-	if s, ok := o.Value.(string); ok && strings.ContainsFunc(s, unicode.IsControl) {
-		return strconv.Quote(s) // on one line, and each of its lines can be told
-	}
-	return term.Clean(text.Value(o.Value))
+	return term.Clean("still " + runtext.Lock(*l) + "; if no engine uses it: " + runtext.Unlock(w.Workspace, *l))
 }
 
 type workflowLogs struct {
@@ -282,11 +218,11 @@ func noLog(w api.Workflow, attempt int) string {
 	case attempt != 0 && attempt < w.Attempt:
 		return fmt.Sprintf("attempt %d of %s left no log; dayfly why %s shows what happened", attempt, w.ID, w.ID)
 	case w.State == workflow.Pending || w.State == workflow.Claimed:
-		return fmt.Sprintf("%s has no log yet: it is %s; dayfly why %s says what it waits for", w.ID, w.State, w.ID)
+		return fmt.Sprintf("%s has no log yet: it is %s; dayfly why %s says what it waits for", w.ID, runtext.State(w), w.ID)
 	case !w.State.Terminal():
-		return fmt.Sprintf("%s has no log yet: it is %s; -f waits for it", w.ID, w.State)
+		return fmt.Sprintf("%s has no log yet: it is %s; -f waits for it", w.ID, runtext.State(w))
 	case w.StartedAt == nil:
-		return term.Clean(fmt.Sprintf("%s has no log: it never started (%s)", w.ID, cmp.Or(w.Detail, string(w.Reason))))
+		return term.Clean(fmt.Sprintf("%s has no log: it never started (%s)", w.ID, runtext.Cause(w)))
 	}
 	return fmt.Sprintf("the log of %s is empty", w.ID)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/embedded"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -86,11 +87,11 @@ func (j *jobLines) watch(ctx context.Context, cl *client.Client) {
 
 // ended is the line of a job that is over.
 func (j *jobLines) ended(w api.Workflow) string {
-	line := cli.JobLine(w, cli.Took(w, time.Now()))
+	line := cli.JobLine(w, cli.Dash(runtext.Took(w, time.Now())))
 	if w.State == workflow.Succeeded {
 		return j.style.Step(workflow.StepSucceeded) + " " + line
 	}
-	return j.style.Step(workflow.StepFailed) + " " + line + ": " + term.Clean(cmp.Or(w.Detail, string(w.Reason), string(w.State)))
+	return j.style.Step(workflow.StepFailed) + " " + line + ": " + term.Clean(cmp.Or(runtext.Cause(w), string(w.State)))
 }
 
 // jobLog is a log that tells of which jobs it speaks.

@@ -12,6 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/agent"
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -99,7 +101,7 @@ func waiting(a *cli.App, runs []agent.Run) {
 	for _, r := range runs {
 		what := "a run from before this start"
 		if r.Workspace != "" {
-			what = fmt.Sprintf("%s of %s", cli.RunKind(r.Type, r.Operation), r.Workspace)
+			what = runtext.Title(api.Workflow{Type: r.Type, Operation: r.Operation, Workspace: r.Workspace})
 		}
 		said += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), text.Duration(time.Since(r.Since)))
 	}

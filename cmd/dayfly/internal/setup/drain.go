@@ -12,6 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -42,7 +43,7 @@ func still(runs []api.Workflow, now time.Time) string {
 				since = *at
 			}
 		}
-		fmt.Fprintf(&b, "\n  %s  %s of %s (%s) by %s, task %s, since %s (%s)", w.ID, cli.KindOf(w), w.Workspace, w.State,
+		fmt.Fprintf(&b, "\n  %s  %s (%s) by %s, task %s, since %s (%s)", w.ID, runtext.Title(w), runtext.State(w),
 			cli.Dash(w.Instance), cli.Dash(w.Task), term.Time(since), text.Duration(now.Sub(since)))
 		if w.State.Terminal() {
 			b.WriteString("; nothing proves yet that its task has ended")

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/disk"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/wait"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -49,22 +50,11 @@ const (
 	verdictNoChanges = "no changes"
 )
 
-// fixes say what to do about a refusal. Its detail says what it is about.
-var fixes = map[workflow.Reason]string{
-	workflow.ReasonStateElsewhere:    "see what is in it with dayfly takeover report WORKSPACE --take-over, then take it over once with dayfly run WORKSPACE --op update --take-over; --begin-anew goes on without it",
-	workflow.ReasonStateOwned:        "go on with the workspace that has the state, or ask an admin of both: dayfly repair own",
-	workflow.ReasonStateNotKept:      "declare a backend in the code, or set state.kind of the workspace to s3 or directory",
-	workflow.ReasonSecretUnavailable: "store the secret where the runners are, with dayfly secret set, or correct its ref",
-	workflow.ReasonRoleUnavailable:   "let the role of the workspace trust the pool, or correct role",
-	workflow.ReasonEngineNotFound:    "install that version for the runners, or change engine_version",
-	workflow.ReasonSourceFailed:      "correct source, or name the secret of its repository in source.git.token_ref",
-	workflow.ReasonSourceMoved:       "its files changed while it waited: run the report again",
-	workflow.ReasonHookRefused:       "add its digest to preapproved_hooks of the runners, or remove the hook",
-	workflow.ReasonPolicyFailed:      "change the code, or have the rule waived where its group is waivable",
-	workflow.ReasonRunnerTooOld:      "upgrade the runners of its pool",
-	workflow.ReasonExpiredInQueue:    "start a runner for its pool",
-	workflow.ReasonNeverStarted:      "see dayfly why WORKFLOW",
-	workflow.ReasonLaunchFailed:      "see dayfly why WORKFLOW",
+// refusals are the reasons that say that the settings of a workspace have to change first, or what it names.
+var refusals = []workflow.Reason{
+	workflow.ReasonStateElsewhere, workflow.ReasonStateOwned, workflow.ReasonStateNotKept, workflow.ReasonSecretUnavailable, workflow.ReasonRoleUnavailable,
+	workflow.ReasonEngineNotFound, workflow.ReasonSourceFailed, workflow.ReasonSourceMoved, workflow.ReasonHookRefused, workflow.ReasonPolicyFailed,
+	workflow.ReasonRunnerTooOld, workflow.ReasonExpiredInQueue, workflow.ReasonNeverStarted, workflow.ReasonLaunchFailed,
 }
 
 // Verdict is a line of the report.
@@ -240,7 +230,6 @@ func (r *reporter) submitOne(ctx context.Context, key string, in api.Submit) (ap
 // judge is the verdict on a preview that has ended.
 func judge(run api.Workflow) Verdict {
 	v := Verdict{Workspace: run.Workspace, Reason: run.Reason, Detail: run.Detail, Workflow: run.ID, EndedAt: run.EndedAt}
-	fix, refusal := fixes[run.Reason]
 	switch {
 	case run.State == workflow.Succeeded && (run.Result == nil || run.Result.Changes == nil):
 		v.Verdict, v.Detail = verdictUncounted, "its commands do not say what they would change: read the log"
@@ -251,10 +240,10 @@ func judge(run api.Workflow) Verdict {
 		if counts.Any() {
 			v.Verdict = verdictChanges
 		}
-	case refusal:
-		v.Verdict, v.Fix = verdictRefused, strings.NewReplacer("WORKSPACE", run.Workspace, "WORKFLOW", run.ID).Replace(fix)
+	case slices.Contains(refusals, run.Reason):
+		v.Verdict, v.Fix = verdictRefused, runtext.ToDo(run)
 	default: // what credentials an engine lacks is in its detail
-		v.Verdict, v.Fix = verdictFailed, "see dayfly workflow logs "+run.ID
+		v.Verdict, v.Fix = verdictFailed, cmp.Or(runtext.ToDo(run), "see dayfly why "+run.ID)
 	}
 	return v
 }
@@ -341,7 +330,7 @@ func writeReport(w io.Writer, style term.Style, verdicts []Verdict, totals strin
 	for _, v := range verdicts {
 		changes := ""
 		if v.Changes != nil {
-			changes = v.Changes.Text(false)
+			changes = runtext.Changes(*v.Changes, false)
 		}
 		t.Row(v.Workspace, v.Verdict, cli.Dash(changes), cli.Dash(string(v.Reason)), cli.Dash(v.Workflow))
 	}

@@ -16,6 +16,7 @@ import (
 
 	xterm "golang.org/x/term"
 
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -68,25 +69,22 @@ func (s Style) Bold(text string) string { return s.paint(bold, text) }
 // Dim makes a text less prominent.
 func (s Style) Dim(text string) string { return s.paint(dim, text) }
 
-// State colours the name of a workflow's state.
-func (s Style) State(state workflow.State) string {
-	switch state {
+// State colours the word for the state of a workflow, of a tree or of a node.
+func (s Style) State(word string) string {
+	switch workflow.State(word) {
 	case workflow.Succeeded:
-		return s.paint(green, string(state))
+		return s.paint(green, word)
 	case workflow.Failed:
-		return s.paint(red, string(state))
-	case workflow.Cancelled:
-		return s.paint(yellow, string(state))
+		return s.paint(red, word)
+	case workflow.Cancelled, runtext.Cancelling, runtext.ToApprove:
+		return s.paint(yellow, word)
 	case workflow.Running, workflow.Claimed:
-		return s.paint(cyan, string(state))
+		return s.paint(cyan, word)
 	case workflow.Pending:
-		return string(state)
+		return word
 	}
-	return string(state)
+	return word
 }
-
-// ToApprove is the state of a workflow whose plan waits for an approval.
-func (s Style) ToApprove() string { return s.paint(yellow, "to approve") }
 
 // Difference colours a line of a difference by its sign.
 func (s Style) Difference(line string) string {

@@ -53,8 +53,8 @@ func FuzzClean(f *testing.F) {
 func TestTable_ColumnsLineUpWithColoursToo(t *testing.T) {
 	table := term.NewTable("ID", "STATE", "NOTE")
 	style := term.Style{Color: true}
-	table.Row("1", style.State(workflow.Succeeded), "é")
-	table.Row("22", style.State(workflow.Failed), "b")
+	table.Row("1", style.State(string(workflow.Succeeded)), "é")
+	table.Row("22", style.State(string(workflow.Failed)), "b")
 	var b bytes.Buffer
 	if err := table.Write(&b, style, "none"); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestStyleOf_NoColoursAndNoLiveLineOutsideATerminal(t *testing.T) {
 	if got != (term.Style{}) {
 		t.Errorf("got %+v for a buffer, want none", got)
 	}
-	if text := got.State(workflow.Failed) + got.Bold("x") + got.Dim("y"); text != "failedxy" {
+	if text := got.State(string(workflow.Failed)) + got.Bold("x") + got.Dim("y"); text != "failedxy" {
 		t.Errorf("got %q, want no escape sequences", text)
 	}
 }

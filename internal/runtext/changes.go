@@ -1,0 +1,198 @@
+package runtext
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
+)
+
+// mostNames is how many attributes or types are named.
+const mostNames = 10
+
+// count is a number of resources, with what happens to them.
+type count struct {
+	n          int
+	would, did string
+}
+
+// counts are those of a plan, what cannot be undone first. Replaced resources count as that only.
+func counts(c api.Changes) []count {
+	all := []count{
+		{c.Destroy - c.Replace, "destroy", "destroyed"}, {c.Replace, "replace", "replaced"},
+		{c.Change, "change", "changed"}, {c.Add - c.Replace, "add", "added"},
+		{c.Import, "import", "imported"}, {c.Move, "move", "moved"}, {c.Forget, "forget", "forgotten"},
+	}
+	return slices.DeleteFunc(all, func(one count) bool { return one.n <= 0 })
+}
+
+// Changes counts changes, those of a plan or what was done: "1 to destroy, 3 to add", "3 added", "no changes".
+func Changes(c api.Changes, did bool) string {
+	var out []string
+	say := func(n int, what, would, done string) {
+		if did {
+			out = append(out, fmt.Sprintf("%d%s %s", n, what, done))
+		} else {
+			out = append(out, fmt.Sprintf("%d%s to %s", n, what, would))
+		}
+	}
+	for _, one := range counts(c) {
+		say(one.n, "", one.would, one.did)
+	}
+	if c.Drift > 0 {
+		out = append(out, fmt.Sprintf("%d drifted", c.Drift))
+	}
+	if n := len(c.Outputs); n > 0 {
+		say(n, strings.TrimPrefix(text.Count(n, "output"), fmt.Sprint(n)), "change", "changed")
+	}
+	if len(out) == 0 {
+		return "no changes"
+	}
+	return strings.Join(out, ", ")
+}
+
+// Changed is what the plan of a run would change, or the run has changed; empty where that is not known.
+func Changed(w api.Workflow) string {
+	c := w.Changes
+	if w.Result != nil && w.Result.Changes != nil {
+		c = w.Result.Changes
+	}
+	if c == nil || !w.State.Terminal() {
+		return ""
+	}
+	said := Changes(*c, w.Did())
+	switch none := said == Changes(api.Changes{}, false); {
+	case none && w.State != workflow.Succeeded:
+		return ""
+	case none && w.Type == workflow.InsightsScan:
+		return "no drift"
+	}
+	return said
+}
+
+// Column is Changed for a narrow column: what is added, changed and destroyed, and in words whatever else.
+func Column(c *api.Changes) string {
+	switch {
+	case c == nil:
+		return ""
+	case !c.Any() && c.Drift == 0:
+		return "none"
+	case c.Add+c.Change+c.Destroy > 0:
+		return fmt.Sprintf("+%d ~%d -%d", c.Add, c.Change, c.Destroy)
+	case c.Drift > 0:
+		return fmt.Sprintf("%d drifted", c.Drift)
+	}
+	return fmt.Sprintf("%d in the state", c.Import+c.Move+c.Forget)
+}
+
+// Told is Changed as a sentence, about a run that succeeded.
+func Told(w api.Workflow) string {
+	if w.Result == nil || w.Result.Changes == nil {
+		return "Everything that it had to do is done"
+	}
+	c, would := *w.Result.Changes, "It would "
+	verb := func(one count) string { return one.would }
+	if w.Did() {
+		would, verb = "It ", func(one count) string { return one.did }
+	}
+	var parts []string
+	for i, one := range counts(c) {
+		n := fmt.Sprint(one.n)
+		if i == 0 {
+			n = text.Count(one.n, "resource")
+		}
+		parts = append(parts, verb(one)+" "+n)
+	}
+	change := verb(count{would: "change", did: "changed"})
+	switch last := len(parts) - 1; {
+	case last > 0:
+		would += strings.Join(parts[:last], ", ") + " and " + parts[last]
+	case last == 0:
+		would += parts[0]
+	case len(c.Outputs) > 0:
+		would += change + " " + text.Count(len(c.Outputs), "output") + " only"
+	default:
+		would += change + " nothing"
+	}
+	if c.Drift > 0 {
+		would += "; " + Drift(c.Drift)
+	}
+	return would
+}
+
+// Drift says how many resources drifted.
+func Drift(n int) string {
+	if n == 1 {
+		return "1 resource was changed outside the code"
+	}
+	return text.Count(n, "resource") + " were changed outside the code"
+}
+
+// Inventory says in a line what a scan found in the state; empty where it did not look.
+func Inventory(i *api.Inventory) string {
+	if i == nil {
+		return ""
+	}
+	said := text.Count(i.Resources, "resource")
+	var types []string
+	for _, t := range i.Types {
+		types = append(types, fmt.Sprintf("%d %s", t.Count, t.Type))
+	}
+	if len(types) > 0 {
+		said += ": " + text.Some(types, mostNames)
+	}
+	return said
+}
+
+// actions are what may happen to a resource, the dangerous first, in the words in which they are counted.
+var actions = []struct{ action, word string }{
+	{"delete", "destroy"}, {"replace", "replace"}, {"update", "change"}, {"create", "add"}, {"drift", "drifted"},
+}
+
+func rank(action string) int {
+	for i, a := range actions {
+		if a.action == action {
+			return i
+		}
+	}
+	return len(actions)
+}
+
+// Action is what happens to a resource in a word: destroy, not delete, as it is counted.
+func Action(action string) string {
+	if i := rank(action); i < len(actions) {
+		return actions[i].word
+	}
+	return action
+}
+
+// Ordered has the dangerous changes first: what is destroyed, then what is replaced.
+func Ordered(resources []api.ResourceChange) []api.ResourceChange {
+	out := slices.Clone(resources)
+	slices.SortStableFunc(out, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
+	return out
+}
+
+// About says what else is known of the change of a resource.
+func About(r api.ResourceChange) (out []string) {
+	if len(r.Forces) > 0 {
+		out = append(out, "replaced because of "+text.Some(r.Forces, mostNames))
+	}
+	others := slices.DeleteFunc(slices.Clone(r.Changed), func(name string) bool { return slices.Contains(r.Forces, name) })
+	if len(others) > 0 {
+		out = append(out, "changes "+text.Some(others, mostNames))
+	}
+	if r.From != "" {
+		out = append(out, "moved from "+r.From)
+	}
+	if r.Imported {
+		out = append(out, "imported")
+	}
+	if r.Drifted {
+		out = append(out, "changed outside the code")
+	}
+	return out
+}

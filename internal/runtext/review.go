@@ -1,0 +1,46 @@
+package runtext
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+)
+
+// ForApproval is where a plan stands that somebody can approve.
+const ForApproval = "waiting for approval"
+
+// CarryOver says what becomes of the approvals of a pull request's plan.
+const CarryOver = "after the merge, its approvals carry over to the plan of the merged commit, if all planned changes are equal"
+
+// Review is where a plan stands.
+func Review(r api.Review) string {
+	return cmp.Or(map[string]string{
+		api.ReviewWaiting: ForApproval, api.ReviewExpired: "not approved in time", api.ReviewEmpty: "without changes",
+		api.ReviewMerge: "approved, waiting for the merge", api.ReviewCarried: "carried over",
+	}[r.Status], r.Status)
+}
+
+// Needed says how many approvals a plan needs, and why; empty where one will do.
+func Needed(r api.Review) string {
+	if r.Needed < 2 {
+		return ""
+	}
+	said := fmt.Sprintf("%d approvals of different people and has %d", r.Needed, len(r.Votes))
+	if r.NeededWhy != "" {
+		said += ", because " + r.NeededWhy
+	}
+	return said
+}
+
+// Vote is who approved or rejected a plan, and what they said.
+func Vote(v api.Vote) string {
+	said := "approved by " + v.By
+	if v.Reject {
+		said = "rejected by " + v.By
+	}
+	if v.Comment != "" {
+		said += ": " + v.Comment
+	}
+	return said
+}
