@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -106,94 +105,8 @@ type PolicyResult struct {
 // Passed says that the group has nothing to say of a run.
 func (r PolicyResult) Passed() bool { return r.Denied+r.Warned+r.Waived == 0 && r.Error == "" }
 
-// Text says in a line what came of the group.
-func (r PolicyResult) Text() string {
-	var said []string
-	for _, c := range []struct {
-		n    int
-		what string
-	}{{r.Denied, FindingDenied}, {r.Waived, FindingWaived}, {r.Warned, FindingWarned}} {
-		if c.n > 0 {
-			said = append(said, fmt.Sprintf("%d %s", c.n, c.what))
-		}
-	}
-	switch {
-	case r.Error != "":
-		said = append(said, "could not be evaluated")
-	case len(said) == 0:
-		said = append(said, "passed")
-	}
-	return fmt.Sprintf("%s (%s): %s", r.Group, r.Enforcement, strings.Join(said, ", "))
-}
-
 // Unlisted is how many findings are not listed, because there was no room.
 func (r PolicyResult) Unlisted() int { return max(0, r.Denied+r.Warned+r.Waived-len(r.Findings)) }
-
-// PoliciesText says in a line what came of all groups; empty where there are none.
-func PoliciesText(all []PolicyResult) string {
-	said := make([]string, 0, len(all))
-	for _, r := range all {
-		said = append(said, r.Text())
-	}
-	return strings.Join(said, "; ")
-}
-
-// waiverOf returns what is told of a waiver that let something pass.
-func (r PolicyResult) waiverOf(name string) PolicyWaiver {
-	for _, w := range r.Waivers {
-		if w.Name == name {
-			return w
-		}
-	}
-	return PolicyWaiver{Name: name}
-}
-
-// Pass says in a clause why a finding that is waived passes: by which waiver, whose, why and until when.
-func (r PolicyResult) Pass(f PolicyFinding) string {
-	if f.Outcome != FindingWaived {
-		return ""
-	}
-	w := r.waiverOf(f.Waiver)
-	said := "waiver " + w.Name
-	if w.GivenBy != "" {
-		said += " by " + w.GivenBy
-	}
-	if !w.Until.IsZero() {
-		said += " until " + w.Until.UTC().Format(time.DateOnly)
-	}
-	if w.Reason != "" {
-		said += ": " + w.Reason
-	}
-	return said
-}
-
-// Said says in a line what a rule found, where, and why it passes if it is waived.
-func (r PolicyResult) Said(f PolicyFinding) string {
-	said := f.Rule
-	if f.Address != "" {
-		said += " at " + f.Address
-	}
-	said += ": " + strings.Join(strings.Fields(f.Message), " ")
-	if why := r.Pass(f); why != "" {
-		said += " (" + why + ")"
-	}
-	return said
-}
-
-// Lines says what came of the group, line by line: first all in all, then each finding.
-func (r PolicyResult) Lines() []string {
-	out := []string{"policy group " + r.Text()}
-	if r.Error != "" {
-		out = append(out, "  "+r.Error)
-	}
-	for _, f := range r.Findings {
-		out = append(out, "  "+f.Outcome+" "+r.Said(f))
-	}
-	if n := r.Unlisted(); n > 0 {
-		out = append(out, fmt.Sprintf("  and %d more", n))
-	}
-	return out
-}
 
 // PolicyFinding is one thing that a rule denies or warns of.
 type PolicyFinding struct {

@@ -263,21 +263,13 @@ func took(s api.Step) string {
 	return runtext.Long(api.Seconds(s.Seconds))
 }
 
-// markOfStep is the state of a step.
+// markOfStep is the state of a step; that of one that did not end has no word.
 func markOfStep(s workflow.StepStatus) mark {
-	switch s {
-	case workflow.StepRunning:
-		return mark{"run", "●", "running"}
-	case workflow.StepSucceeded:
-		return mark{"good", "✓", "succeeded"}
-	case workflow.StepFailed:
-		return mark{"bad", "✗", "failed"}
-	case workflow.StepSkipped:
-		return mark{"soft", "–", "skipped"}
-	case unfinished:
-		return mark{"warn", "◌", ""}
+	word := string(s)
+	if s == unfinished {
+		word = ""
 	}
-	return mark{"soft", "·", ""}
+	return signed(string(s), word)
 }
 
 // searchLog looks for a text in a whole log, whatever its case. It stops at its bounds and notes where.

@@ -36,17 +36,7 @@ type planned struct {
 }
 
 // actionMark is an action in a sign and a word.
-func actionMark(action string) mark {
-	m, ok := map[string]mark{
-		"delete": {class: "bad", glyph: "−"}, "replace": {class: "bad", glyph: "±"}, "update": {class: "warn", glyph: "~"},
-		"create": {class: "good", glyph: "+"}, "drift": {class: "warn", glyph: "≠"},
-	}[action]
-	if !ok {
-		m = mark{class: "soft", glyph: "·"}
-	}
-	m.word = clean(runtext.Action(action))
-	return m
-}
+func actionMark(action string) mark { return signed(action, clean(runtext.Action(action))) }
 
 // treeOf sorts a plan for people. It is a pure function.
 func treeOf(id string, c api.Changes, truncated bool) *planTree {

@@ -202,8 +202,8 @@ func (d runData) facts() []fact {
 		{name: "Pool", text: w.Pool, link: "/pools#pool-" + url.PathEscape(w.Pool)},
 		{name: "Applies plan of", text: w.Applies, link: runPath(w.Applies)}, {name: "Retry of", text: w.RetryOf, link: runPath(w.RetryOf)},
 	}
-	for _, a := range w.Options.Asked() {
-		all = append(all, fact{name: capital(strings.ReplaceAll(a.Name, "_", " ")), text: a.Text})
+	for _, a := range runtext.Options(w.Options) {
+		all = append(all, fact{name: capital(a.Name), text: a.Text})
 	}
 	if w.Attempt > 0 {
 		all = append(all, fact{name: "Attempt", text: fmt.Sprintf("%d, by %s", w.Attempt, cmp.Or(w.Instance, "nobody now")), title: w.Task})

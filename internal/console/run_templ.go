@@ -1346,9 +1346,9 @@ func policySection(groups []api.PolicyResult) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var71 string
-			templ_7745c5c3_Var71, templ_7745c5c3_Err = templ.JoinStringErrs(clean(g.Text()))
+			templ_7745c5c3_Var71, templ_7745c5c3_Err = templ.JoinStringErrs(clean(runtext.Group(g)))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `run.templ`, Line: 226, Col: 23}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `run.templ`, Line: 226, Col: 31}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var71))
 			if templ_7745c5c3_Err != nil {
@@ -1471,7 +1471,7 @@ func policySection(groups []api.PolicyResult) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					if why := g.Pass(f); why != "" {
+					if why := runtext.Waiver(g, f); why != "" {
 						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 129, "<small>")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err

@@ -58,7 +58,7 @@ func treeSection(v *view, t api.Tree, workspace string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = state(signed(word)).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = state(signed(word, word)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,25 +15,24 @@ import (
 // mark is a state as people see it: in a shape, a word and a colour.
 type mark struct{ class, glyph, word string }
 
-// signs are the shapes and colours of the words for where a run or a node of a tree stands.
+// signs are the shapes and colours of states, of runs, steps and nodes of trees, and of what happens to resources.
 var signs = map[string]mark{
 	"pending": {class: "soft", glyph: "○"}, api.TreeWaiting: {class: "soft", glyph: "○"}, "claimed": {class: "run", glyph: "◔"}, "running": {class: "run", glyph: "●"},
 	runtext.Cancelling: {class: "warn", glyph: "◍"}, runtext.ToApprove: {class: "warn", glyph: "◇"}, "succeeded": {class: "good", glyph: "✓"},
-	"failed": {class: "bad", glyph: "✗"}, "cancelled": {class: "soft", glyph: "⊘"}, api.TreeSkipped: {class: "soft", glyph: "–"},
+	"failed": {class: "bad", glyph: "✗"}, "cancelled": {class: "soft", glyph: "⊘"}, "skipped": {class: "soft", glyph: "–"}, string(unfinished): {class: "warn", glyph: "◌"},
+	"delete": {class: "bad", glyph: "−"}, "replace": {class: "bad", glyph: "±"}, "update": {class: "warn", glyph: "~"}, "create": {class: "good", glyph: "+"},
+	"drift": {class: "warn", glyph: "≠"},
 }
 
-// signed is a word with its shape and colour.
-func signed(word string) mark {
-	m, ok := signs[word]
-	if !ok {
-		m = mark{class: "soft", glyph: "·"}
-	}
+// signed is a word with the shape and the colour of a state or an action.
+func signed(what, word string) mark {
+	m := cmp.Or(signs[what], mark{class: "soft", glyph: "·"})
 	m.word = word
 	return m
 }
 
 // markOf is the state of a run. It is a pure function.
-func markOf(w api.Workflow) mark { return signed(runtext.State(w)) }
+func markOf(w api.Workflow) mark { return signed(runtext.State(w), runtext.State(w)) }
 
 // stamp is a moment as pages show it; the zero value shows nothing.
 type stamp struct{ time.Time }

@@ -164,7 +164,7 @@ func (p Preview) policies() (out []string) {
 		if group.Passed() {
 			continue
 		}
-		for _, said := range group.Lines() {
+		for _, said := range runtext.GroupLines(group) {
 			out = append(out, text.Cut("#   "+line(said), 1000))
 		}
 	}

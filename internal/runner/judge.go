@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -118,7 +119,7 @@ func stopped(all []api.PolicyResult) string {
 		}
 		said := fmt.Sprintf("policy group %s denies it", r.Group)
 		if len(r.Findings) > 0 { // the denied ones are the first
-			said += ": " + r.Said(r.Findings[0])
+			said += ": " + runtext.Finding(r, r.Findings[0])
 		}
 		if more := r.Denied - 1; more > 0 {
 			said += fmt.Sprintf(", and %d more", more)

@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/runner/source"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -54,7 +55,7 @@ func (h *host) Policies(ctx context.Context, on engine.Policed) (out []api.Polic
 		if why := stopped(out); why != "" && (!on.Tells || on.Missing == "") {
 			return "", &engine.Failure{Reason: workflow.ReasonPolicyFailed, Detail: why}
 		}
-		return text.Middle(api.PoliciesText(out), 1000), nil
+		return text.Middle(runtext.Groups(out), 1000), nil
 	})
 	return out, err
 }
@@ -63,7 +64,7 @@ func (h *host) Policies(ctx context.Context, on engine.Policed) (out []api.Polic
 func (h *host) tellPolicies(all []api.PolicyResult) {
 	lines := 0
 	for _, r := range all {
-		for _, line := range r.Lines() {
+		for _, line := range runtext.GroupLines(r) {
 			if lines++; lines > policyLines {
 				h.Logf("there are more findings; the result of the run has them")
 				return

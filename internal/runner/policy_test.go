@@ -14,6 +14,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -47,7 +48,7 @@ func TestJudge(t *testing.T) {
 		"advisory fails":                   {held("g", api.PolicyAdvisory), api.PackageAnswer{Error: "it broke"}, "g (advisory): could not be evaluated", ""},
 	} {
 		got := runner.Judge([]api.Policy{c.held}, []api.PackageAnswer{c.answer})
-		if d := cmp.Diff(c.text, got[0].Text()); d != "" {
+		if d := cmp.Diff(c.text, runtext.Group(got[0])); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 		if stops := runner.Stopped(got); !strings.HasPrefix(stops, c.stops) || (stops == "") != (c.stops == "") {
@@ -55,7 +56,7 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	waived := runner.Judge([]api.Policy{held("g", api.PolicyWaivable, waiver)}, []api.PackageAnswer{answerOf(denies)})[0]
-	if got := waived.Pass(waived.Findings[0]); got != "waiver legacy by anna until 2027-03-01: OPS-1" {
+	if got := runtext.Waiver(waived, waived.Findings[0]); got != "waiver legacy by anna until 2027-03-01: OPS-1" {
 		t.Errorf("it passes by %q", got)
 	}
 }
@@ -75,7 +76,7 @@ func TestJudge_OfMuchIsBounded(t *testing.T) {
 	got := runner.Bounded(runner.Judge(groups, []api.PackageAnswer{answerOf(found...), answerOf(found...)}))
 	for _, r := range got {
 		if len(r.Findings) == 0 || r.Findings[0].Outcome != api.FindingDenied || r.Warned != 400 || r.Denied != 1 || r.Unlisted() == 0 {
-			t.Errorf("group %s: %s, %d listed", r.Group, r.Text(), len(r.Findings))
+			t.Errorf("group %s: %s, %d listed", r.Group, runtext.Group(r), len(r.Findings))
 		}
 	}
 	if raw, err := json.Marshal(got); err != nil || len(raw) > 110<<10 {
@@ -184,7 +185,7 @@ grep -q 'package main' "$dir/main.rego" && printf %s "$query" | grep -q '"output
 			if len(got.Policies) != 1 || got.Policies[0].Group != "g" {
 				t.Errorf("policies: %+v", got.Policies)
 			}
-			if all := r.log() + got.Detail + got.Policies[0].Text(); strings.Contains(all, "planted-value") || strings.Contains(strings.Join(got.Policies[0].Lines(), "\n"), "planted-value") {
+			if all := r.log() + got.Detail + runtext.Group(got.Policies[0]); strings.Contains(all, "planted-value") || strings.Contains(strings.Join(runtext.GroupLines(got.Policies[0]), "\n"), "planted-value") {
 				t.Errorf("a sensitive value is shown:\n%s\n%v", all, got.Policies)
 			}
 			if left, _ := filepath.Glob(filepath.Join(cfg.WorkDir, "policies-*")); len(left) > 0 {
@@ -234,7 +235,7 @@ echo '{"packages":[{"name":"0","rules":1,"findings":[{"rule":"main.deny","messag
 	r := newRelay(t, spec)
 	runJob(t, r, cfg)
 	got := r.result()
-	if d := cmp.Diff("a (advisory): 1 denied; b (waivable): 1 waived", api.PoliciesText(got.Policies)); d != "" || got.Outcome != workflow.Succeeded {
+	if d := cmp.Diff("a (advisory): 1 denied; b (waivable): 1 waived", runtext.Groups(got.Policies)); d != "" || got.Outcome != workflow.Succeeded {
 		t.Errorf("%s (%s) %s\n%s", got.Outcome, got.Detail, d, r.log())
 	}
 }

@@ -58,12 +58,12 @@ func State(w api.Workflow) string {
 	return string(w.State)
 }
 
-// Ended is State, with the name of the reason: "failed (step_failed)".
-func Ended(w api.Workflow) string {
-	if w.Reason == workflow.ReasonNone || string(w.Reason) == string(w.State) {
-		return State(w)
+// Ended adds the name of its reason to how a run ended: "failed (step_failed)".
+func Ended(how string, r workflow.Reason) string {
+	if r == workflow.ReasonNone || r == workflow.ReasonCancelled {
+		return how
 	}
-	return State(w) + " (" + string(w.Reason) + ")"
+	return how + " (" + string(r) + ")"
 }
 
 // Took is how long a run has run, or ran in all; empty before its start.
@@ -106,6 +106,15 @@ func Output(o api.Output) string {
 		return strconv.Quote(s) // each of its lines can be told
 	}
 	return text.Value(o.Value)
+}
+
+// Options are what a run asks for beside its workspace, each with its name in words.
+func Options(o *api.Options) []api.Asked {
+	all := o.Asked()
+	for i := range all {
+		all[i].Name = strings.ReplaceAll(all[i].Name, "_", " ")
+	}
+	return all
 }
 
 // Slot says why a workspace is held by a run that has ended; empty if it is not.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -115,7 +116,7 @@ func found(all []api.PolicyResult) string {
 	var said []string
 	for _, r := range all {
 		if !r.Passed() {
-			said = append(said, r.Text())
+			said = append(said, runtext.Group(r))
 		}
 	}
 	if len(said) == 0 {

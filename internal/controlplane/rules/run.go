@@ -263,11 +263,7 @@ func checkChanges(in api.Changes) error {
 }
 
 func resultText(w *record.Workflow, in api.Result) string {
-	text := string(in.Outcome)
-	if in.Reason != workflow.ReasonNone && string(in.Reason) != text {
-		text += " (" + string(in.Reason) + ")"
-	}
-	text += Because(in.Detail)
+	text := runtext.Ended(string(in.Outcome), in.Reason) + Because(in.Detail)
 	if ch := in.Changes; ch != nil {
 		text += "; " + runtext.Changes(*ch, w.ChangesState() && in.Outcome == workflow.Succeeded)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -60,7 +61,7 @@ func tellPolicies(c *ledger.Change, w *record.Workflow, in api.Result) {
 	if len(in.Policies) == 0 {
 		return
 	}
-	c.Note(w, rules.Note{Kind: "policies", Text: "policies: " + api.PoliciesText(in.Policies)})
+	c.Note(w, rules.Note{Kind: "policies", Text: "policies: " + runtext.Groups(in.Policies)})
 	who := identity.Of(w.Org, w.Submitter())
 	if in.Reason == workflow.ReasonPolicyFailed {
 		identity.Audit(c, who, "policy.deny", w.ID, "done", w.Workspace+rules.Because(in.Detail))

@@ -275,11 +275,7 @@ func explain(w *record.Workflow, f facts) api.Why {
 			out.Next = "its deadline is " + until(f.now.Wall(rules.Deadline(w)))
 		}
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
-		out.Summary = string(w.State)
-		if w.Reason != "" && string(w.Reason) != string(w.State) {
-			out.Summary += " (" + string(w.Reason) + ")"
-		}
-		out.Summary += rules.Because(w.Detail)
+		out.Summary = runtext.Ended(string(w.State), w.Reason) + rules.Because(w.Detail)
 		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
 		explainReview(&out, w, f)
 		if w.SlotHeld {

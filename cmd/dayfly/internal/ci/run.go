@@ -166,7 +166,7 @@ func (r *ciRun) ended(ctx context.Context, w *api.Workflow, every time.Duration)
 		return err == nil && now.State.Terminal(), err
 	}, every)
 	if err == nil {
-		r.a.Say("%s: %s", cli.JobLine(*w, cli.Dash(runtext.Took(*w, time.Now()))), runtext.Ended(*w)) // not its detail: who reads a pipeline's log may not be meant to
+		r.a.Say("%s: %s", cli.JobLine(*w, cli.Dash(runtext.Took(*w, time.Now()))), runtext.Ended(string(w.State), w.Reason)) // not its detail: who reads a pipeline's log may not be meant to
 	}
 	return err
 }

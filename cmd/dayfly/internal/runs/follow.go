@@ -443,30 +443,20 @@ func summary(style term.Style, w api.Workflow) []string {
 	if d := runtext.Took(w, time.Now()); d != "" {
 		head += " in " + d
 	}
-	if w.Reason != workflow.ReasonNone && string(w.Reason) != string(w.State) {
-		head += " (" + string(w.Reason) + ")"
-	}
-	lines := []string{head}
+	lines := []string{runtext.Ended(head, w.Reason)}
 	add := func(said string) {
 		if said != "" {
 			lines = append(lines, "  "+said)
 		}
 	}
-	if w.Reason != workflow.ReasonNone {
-		add(term.Clean(runtext.Cause(w)))
-	}
+	add(term.Clean(runtext.Cause(w)))
 	if r := w.Result; r != nil {
 		add(runtext.Changed(w))
 		if r.Inventory != nil {
 			add("the state has " + term.Clean(runtext.Inventory(r.Inventory)))
 		}
-		for _, group := range r.Policies {
-			for _, line := range group.Lines() {
-				add(term.Clean(line))
-			}
-		}
-		for _, o := range r.Outputs {
-			add(term.Clean(o.Name) + " = " + term.Clean(runtext.Output(o)))
+		for _, line := range resultLines(*r) {
+			add(line)
 		}
 		if r.Lock != nil {
 			add("the state lock is " + stateLock(w))

@@ -64,10 +64,3 @@ func cutAddress(s string) (address, id string, ok bool) {
 	}
 	return "", "", false
 }
-
-// askedLines are the options of a run as lines, each with its name.
-func askedLines(o *api.Options, line func(name, text string)) {
-	for _, a := range o.Asked() {
-		line(strings.ReplaceAll(a.Name, "_", " "), a.Text)
-	}
-}

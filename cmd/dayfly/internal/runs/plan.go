@@ -88,7 +88,9 @@ func reviewed(a *cli.App, cl *client.Client, id string) (api.Plan, error) {
 	}
 	if err == nil {
 		a.Say("%s, sha256 %s", planned(plan), plan.Review.SHA256)
-		askedLines(plan.Options, func(name, text string) { a.Say("  %s: %s", name, term.Clean(text)) })
+		for _, asked := range runtext.Options(plan.Options) {
+			a.Say("  %s: %s", asked.Name, term.Clean(asked.Text))
+		}
 	}
 	return plan, err
 }
@@ -105,7 +107,9 @@ func planned(p api.Plan) string {
 // planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
 func planLines(style term.Style, p api.Plan) []string {
 	out := []string{style.Bold(planned(p))}
-	askedLines(p.Options, func(name, text string) { out = append(out, "  "+name+": "+term.Clean(text)) })
+	for _, asked := range runtext.Options(p.Options) {
+		out = append(out, "  "+asked.Name+": "+term.Clean(asked.Text))
+	}
 	for _, r := range runtext.Ordered(p.Changes.Resources) {
 		out = append(out, fmt.Sprintf("  %s %-8s %s", sign(r.Action), term.Clean(runtext.Action(r.Action)), term.Clean(r.Address)))
 		for _, about := range runtext.About(r) {

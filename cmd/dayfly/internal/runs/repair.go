@@ -115,7 +115,7 @@ func heldBy(slot api.Slot, now time.Time) string {
 	}
 	h := slot.Holder
 	fmt.Fprintf(&b, "workspace %s is held by workflow %s\n", slot.Workspace, h.ID)
-	line("run", runtext.What(*h)+", "+runtext.Ended(*h))
+	line("run", runtext.What(*h)+", "+runtext.Ended(string(h.State), h.Reason))
 	line("started", at(h.StartedAt))
 	line("ended", at(h.EndedAt))
 	line("task", cli.Dash(h.Task)+" of pool "+h.Pool)

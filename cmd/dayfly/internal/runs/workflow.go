@@ -103,17 +103,16 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	line("what", runtext.What(w))
 	line("state", style.State(runtext.State(w)))
 	line("reason", string(w.Reason))
-	if w.Reason != workflow.ReasonNone {
-		line("detail", term.Clean(runtext.Cause(w)))
-	}
+	line("detail", term.Clean(runtext.Cause(w)))
 	line("to do", term.Clean(runtext.ToDo(w)))
 	line("pool", w.Pool)
 	line("submitted", term.Time(w.SubmittedAt)+" by "+term.Clean(w.SubmittedBy))
 	line("message", term.Clean(w.Message))
 	line("retry of", w.RetryOf)
-	line("plan for", string(w.For))
 	line("applies", w.Applies)
-	askedLines(w.Options, func(name, text string) { line(name, term.Clean(text)) })
+	for _, asked := range runtext.Options(w.Options) {
+		line(asked.Name, term.Clean(asked.Text))
+	}
 	if w.Attempt > 0 {
 		line("attempt", fmt.Sprint(w.Attempt))
 	}
@@ -138,19 +137,25 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 				fmt.Fprintf(&b, "  %-8s %s\n", term.Clean(runtext.Action(c.Action)), term.Clean(c.Address))
 			}
 		}
-		for _, group := range r.Policies {
-			for _, line := range group.Lines() {
-				fmt.Fprintf(&b, "  %s\n", term.Clean(line))
-			}
-		}
-		for _, o := range r.Outputs {
-			fmt.Fprintf(&b, "  %s = %s\n", term.Clean(o.Name), term.Clean(runtext.Output(o)))
+		for _, line := range resultLines(*r) {
+			b.WriteString("  " + line + "\n")
 		}
 	}
 	if w.Review != nil {
 		b.WriteString(strings.Join(reviewLines(style, w.ID, *w.Review), "\n"))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// resultLines are what policies say of a run, and its outputs.
+func resultLines(r api.Result) (out []string) {
+	for _, group := range r.Policies {
+		out = append(out, cli.Words(runtext.GroupLines(group), term.Clean)...)
+	}
+	for _, o := range r.Outputs {
+		out = append(out, term.Clean(o.Name)+" = "+term.Clean(runtext.Output(o)))
+	}
+	return out
 }
 
 // stateLock says who still holds the lock of a run's state, and how to release it.
