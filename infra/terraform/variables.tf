@@ -446,7 +446,7 @@ variable "permissions_boundary_arn" {
 }
 
 variable "kms_key_arn" {
-  description = "A key of yours for queues, secrets, logs, state and the disks of tasks; its policy must let logs, events and fargate use it (docs/aws.md). Empty means keys that AWS manages."
+  description = "A key of yours for queues, secrets, logs, state and the disks of tasks; its policy must let logs, events and fargate use it (docs/aws-permissions.md). Empty means keys that AWS manages."
   type        = string
   default     = ""
   validation {

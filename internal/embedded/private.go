@@ -33,7 +33,7 @@ func CheckData(data string) error {
 	}
 	return workflow.Refuse(workflow.ErrUnsupported, "", "the data directory %s is of an older version of Dayfly (%s), which this version does not read; nothing in it was changed. "+
 		"Name another one with --data. The states are in %s: copy what is in there beside the workspace's code, and run an update with --take-over. "+
-		"See \"A data directory of an older version\" in docs/operations.md", data, found, filepath.Join(data, StateDir, "ORGANIZATION", "WORKSPACE"))
+		"See \"A data directory of an older version\" in docs/backup.md", data, found, filepath.Join(data, StateDir, "ORGANIZATION", "WORKSPACE"))
 }
 
 func there(path string) bool {

@@ -20,13 +20,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// rule is a row of the table of docs/security.md: the least role that a call needs, and where.
+// rule is a row of the table of docs/permissions.md: the least role that a call needs, and where.
 type rule struct{ role, scope string }
 
 // rules reads the table.
 func rules(t *testing.T) map[string]rule {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/security.md")
+	text, err := os.ReadFile("../../docs/permissions.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func rules(t *testing.T) map[string]rule {
 		out[m[1]] = rule{m[2], m[3]}
 	}
 	if len(out) == 0 {
-		t.Fatal("docs/security.md has no table of calls")
+		t.Fatal("docs/permissions.md has no table of calls")
 	}
 	return out
 }
@@ -82,7 +82,7 @@ func (r rule) may(h holder) bool {
 	return r.role == "none" || slices.Index(ladder, h.role) >= slices.Index(ladder, r.role) && slices.Contains(where[r.scope], h.where)
 }
 
-// C16: the table of docs/security.md has every call that takes a user token, and each call does what it says: whoever
+// C16: the table of docs/permissions.md has every call that takes a user token, and each call does what it says: whoever
 // the table allows is answered, everybody else is refused, and the refusal is audited.
 func TestTable_IsWhatEveryRouteDoes(t *testing.T) {
 	table := rules(t)
@@ -92,12 +92,12 @@ func TestTable_IsWhatEveryRouteDoes(t *testing.T) {
 		}
 		want, ok := table[o.ID]
 		if !ok {
-			t.Errorf("%s is not in the table of docs/security.md", o.ID)
+			t.Errorf("%s is not in the table of docs/permissions.md", o.ID)
 			continue
 		}
 		delete(table, o.ID)
 		if got := said(o); got != want {
-			t.Errorf("%s: the document says %v, docs/security.md %v", o.ID, got, want)
+			t.Errorf("%s: the document says %v, docs/permissions.md %v", o.ID, got, want)
 		}
 		for _, h := range holders() {
 			w := newTeam(t)
@@ -123,7 +123,7 @@ func TestTable_IsWhatEveryRouteDoes(t *testing.T) {
 		}
 	}
 	for id := range table {
-		t.Errorf("docs/security.md has %s, and there is no such call of people", id)
+		t.Errorf("docs/permissions.md has %s, and there is no such call of people", id)
 	}
 }
 

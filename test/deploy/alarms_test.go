@@ -12,7 +12,7 @@ import (
 
 const topic = "arn:aws:sns:us-east-1:123456789012:alarms"
 
-// O5: what an operator must hear of has an alarm, with a topic and a sentence. (That operations.md explains each, its own
+// O5: what an operator must hear of has an alarm, with a topic and a sentence. (That repair.md explains each, its own
 // test shows.)
 func TestAlarms(t *testing.T) {
 	for name, want := range map[string][]string{

@@ -77,7 +77,7 @@ const (
 
 // The ids are those of the tools: docs.aws.amazon.com/securityhub, checkov's policy index for CloudFormation, and
 // lib/cfn-nag/custom_rules. Controls that only ask for tags are a standard of their own. What rules demand of all
-// resources is not here again. The reasons are here and in docs/aws.md, and not in Metadata of the templates: they hold
+// resources is not here again. The reasons are here and in docs/aws-permissions.md, and not in Metadata of the templates: they hold
 // for a type, so each would stand there up to twenty times, and SAM does not hand Metadata of an API on to its stage.
 var scans = []scan{
 	// ---- Kept everywhere.

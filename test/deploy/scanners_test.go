@@ -118,9 +118,9 @@ func canBreak(t *testing.T, rule scan, kind string) bool {
 	return false
 }
 
-// A reviewer finds each finding with its reason in docs/aws.md, and the command that skips them with checkov.
+// A reviewer finds each finding with its reason in docs/aws-permissions.md, and the command that skips them with checkov.
 func TestScanners_AreExplained(t *testing.T) {
-	_, section, _ := strings.Cut(string(readFile(t, "../../docs/aws.md")), "\n## What scanners say\n")
+	_, section, _ := strings.Cut(string(readFile(t, "../../docs/aws-permissions.md")), "\n## What scanners say\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var want, got, skip []string
 	for _, rule := range scans {
@@ -139,9 +139,9 @@ func TestScanners_AreExplained(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("docs/aws.md (-rules +docs): %s", diff)
+		t.Errorf("docs/aws-permissions.md (-rules +docs): %s", diff)
 	}
 	if !strings.Contains(section, "--skip-check "+strings.Join(skip, ",")+"\n") {
-		t.Errorf("docs/aws.md does not skip what is excused: want --skip-check %s", strings.Join(skip, ","))
+		t.Errorf("docs/aws-permissions.md does not skip what is excused: want --skip-check %s", strings.Join(skip, ","))
 	}
 }

@@ -80,6 +80,15 @@ func TestPages_ProseEndsBeforeTheLimit(t *testing.T) {
 	}
 }
 
+// A longer page is for more than one reader.
+func TestPages_HaveAtMost400Lines(t *testing.T) {
+	for _, page := range pages(t) {
+		if n := strings.Count(read(t, page), "\n"); filepath.Dir(page) == "docs" && n > 400 {
+			t.Errorf("%s has %d lines; the limit is 400", page, n)
+		}
+	}
+}
+
 // README is for the first ten minutes, and leads to every other page; to those for who changes Dayfly by way of
 // ARCHITECTURE.md.
 func TestReadme_IsShortAndLeadsToEveryPage(t *testing.T) {
@@ -179,11 +188,12 @@ func fields(t reflect.Type, parent string) []string {
 }
 
 func TestWorkspaces_DescribesEveryField(t *testing.T) {
-	got := described(t, "docs/workspaces.md", "Source", "State", "Secrets", "Private modules", "Files", "Hooks")
-	for _, row := range arch.Table(read(t, "docs/workspaces.md"), "Fields") {
-		got = append(got, arch.Code(row[0])...)
-	}
-	same(t, "the fields of docs/workspaces.md", fields(reflect.TypeFor[api.Workspace](), ""), got)
+	got := described(t, "docs/workspaces.md", "Fields", "Files")
+	got = append(got, described(t, "docs/sources.md", "Sources")...)
+	got = append(got, described(t, "docs/state.md", "State")...)
+	got = append(got, described(t, "docs/secrets.md", "Secrets", "Private modules")...)
+	got = append(got, described(t, "docs/runs.md", "Hooks")...)
+	same(t, "the fields of the workspace file in docs", fields(reflect.TypeFor[api.Workspace](), ""), got)
 }
 
 func TestConfiguration_DescribesTheSettingsThatAct(t *testing.T) {
@@ -258,10 +268,10 @@ func tablesBelow(doc, heading string) [][]arch.Row {
 }
 
 func TestAWS_DescribesEveryParameterWithItsDefault(t *testing.T) {
-	tables := tablesBelow(read(t, "docs/aws.md"), "Parameters")
+	tables := tablesBelow(read(t, "docs/aws-parameters.md"), "Parameters")
 	stacks := []string{"pool", "controlplane", "artifacts"}
 	if len(tables) != len(stacks) {
-		t.Fatalf("docs/aws.md has %d tables of parameters, want one for each of %v", len(tables), stacks)
+		t.Fatalf("docs/aws-parameters.md has %d tables of parameters, want one for each of %v", len(tables), stacks)
 	}
 	for i, stack := range stacks {
 		want, got := []string{}, []string{}
@@ -278,11 +288,11 @@ func TestAWS_DescribesEveryParameterWithItsDefault(t *testing.T) {
 		for _, row := range tables[i] {
 			got = append(got, arch.Code(row[0])[0]+" "+strings.Trim(row[1], "`"))
 		}
-		same(t, "the parameters of stack "+stack+" in docs/aws.md", want, got)
+		same(t, "the parameters of stack "+stack+" in docs/aws-parameters.md", want, got)
 	}
 }
 
-func TestOperations_ExplainsEveryAlarm(t *testing.T) {
+func TestFailures_ExplainsEveryAlarm(t *testing.T) {
 	var want, got []string
 	for _, stack := range []string{"pool", "controlplane", "network", "artifacts"} {
 		for name, r := range transformed(t, stack).Resources {
@@ -291,20 +301,20 @@ func TestOperations_ExplainsEveryAlarm(t *testing.T) {
 			}
 		}
 	}
-	for text := range strings.Lines(read(t, "docs/operations.md")) {
+	for text := range strings.Lines(read(t, "docs/repair.md")) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(text), "### "); ok && strings.HasSuffix(name, "Alarm") {
 			got = append(got, name)
 		}
 	}
-	same(t, "the alarms of docs/operations.md", want, got)
+	same(t, "the alarms of docs/repair.md", want, got)
 }
 
-func TestOperations_ExplainsEveryReason(t *testing.T) {
+func TestFailures_ExplainsEveryReason(t *testing.T) {
 	var want []string
 	for _, r := range workflow.Reasons() {
 		want = append(want, string(r))
 	}
-	same(t, "the reasons of docs/operations.md", want, described(t, "docs/operations.md", "Why a run failed"))
+	same(t, "the reasons of docs/repair.md", want, described(t, "docs/repair.md", "Why a run failed"))
 }
 
 func TestAPI_ListsEveryCodeWithItsStatus(t *testing.T) {

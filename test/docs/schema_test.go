@@ -92,7 +92,10 @@ func TestSchemas_FitTheExamplesAndThePages(t *testing.T) {
 		}
 	}
 	seen := 0
-	for page, check := range map[string]func(any, bool) []error{"docs/workspaces.md": workspace, "docs/configuration.md": agent} {
+	for page, check := range map[string]func(any, bool) []error{
+		"docs/workspaces.md": workspace, "docs/sources.md": workspace, "docs/secrets.md": workspace, "docs/engines.md": workspace,
+		"docs/runs.md": workspace, "docs/configuration.md": agent,
+	} {
 		for _, b := range docs.Blocks(read(t, page)) {
 			if b.Lang != "yaml" || strings.Contains(b.Text, "steps:") { // of a pipeline
 				continue

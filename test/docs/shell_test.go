@@ -329,7 +329,7 @@ version) echo '{"terraform_version": "1.11.4"}' ;;
 esac
 `
 
-// A command and an engine see the variables that docs/workspaces.md lists, and no others.
+// A command and an engine see the variables that docs/runs.md lists, and no others.
 func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 	term := newTerminal(t, true)
 	bin := filepath.Join(term.home, "stub")
@@ -369,7 +369,7 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 		"DAYFLY_VAR_NAME": "DAYFLY_VAR_some_name", "TF_VAR_NAME": "TF_VAR_some",
 	}
 	var want []string
-	for _, row := range arch.Table(read(t, "docs/workspaces.md"), "What a command sees") {
+	for _, row := range arch.Table(read(t, "docs/runs.md"), "What a command sees") {
 		if strings.Contains(row[1], "has a role") {
 			continue // those are seen in the tests of the runner on ECS
 		}
@@ -387,7 +387,7 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 	if len(got) == 0 {
 		t.Fatalf("nothing was seen:\n%s\n%s\n%s", said[3], said[4], said[5])
 	}
-	same(t, "the variables of docs/workspaces.md", want, got)
+	same(t, "the variables of docs/runs.md", want, got)
 }
 
 // shown returns the command lines of dayfly that a page shows: in its blocks, and as code in its text.

@@ -21,7 +21,7 @@ func (c *serverBackup) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	a.Say("saved the records of %s. Tokens, keys, secrets and the states of engines are not in a backup: docs/operations.md says how to keep them.", data)
+	a.Say("saved the records of %s. Tokens, keys, secrets and the states of engines are not in a backup: docs/backup.md says how to keep them.", data)
 	return a.Done(m, "%s", c.To)
 }
 
@@ -48,7 +48,7 @@ func (c *serverRestore) Run(a *cli.App) error {
 	if out.Aside != "" {
 		a.Say("the records that were there are %s now", out.Aside)
 	}
-	a.Say("%s: what would have gone on by itself may have been done since the backup. docs/operations.md says how to do it again.", out.Ended)
+	a.Say("%s: what would have gone on by itself may have been done since the backup. docs/backup.md says how to do it again.", out.Ended)
 	a.Say("tokens that were revoked since %s are valid again: revoke them anew", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
 	return a.Done(out, "%s", out.Data)
 }
