@@ -5,22 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/wait"
+	"github.com/dayfly-dev/dayfly/test/built"
 )
 
 // BenchmarkLifecyclesAgainstBase compares the processor time of a lifecycle with that of another build, in turns, so
@@ -70,17 +66,8 @@ func middle(of []float64, digits int) string {
 // served is a `dayfly up` that is a process of its own.
 type served struct {
 	world
-	process   *os.Process
-	url, data string
+	*built.Up
 }
-
-// token is that of its admin.
-func (s *served) token() (string, error) {
-	token, err := os.ReadFile(filepath.Join(s.data, "private", "admin-token"))
-	return strings.TrimSpace(string(token)), err
-}
-
-var servesAt = regexp.MustCompile(`serves at (http://\S+)`)
 
 // serve runs the program at path as `up` until the benchmark ends.
 func serve(b *testing.B, path string) *served {
@@ -90,36 +77,20 @@ func serve(b *testing.B, path string) *served {
 	for _, dir := range []string{s.source, filepath.Join(s.source, "empty")} {
 		check(b, errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)))
 	}
-	s.data = filepath.Join(root, "data")
-	said := filepath.Join(root, "said")
-	out, err := os.Create(said)
-	check(b, err)
-	c := exec.CommandContext(context.WithoutCancel(b.Context()), path, "up", "--data", s.data, "--listen", "127.0.0.1:0",
+	data := filepath.Join(root, "data")
+	c := exec.CommandContext(context.WithoutCancel(b.Context()), path, "up", "--data", data, "--listen", "127.0.0.1:0",
 		"--source-root", s.source, "--concurrency", "16", "--deploy-target", "process")
-	c.Env, c.Stdout, c.Stderr = []string{"HOME=" + root, "PATH=" + os.Getenv("PATH")}, io.Discard, out
-	check(b, c.Start())
-	s.process = c.Process
+	c.Env = []string{"HOME=" + root, "PATH=" + os.Getenv("PATH")}
+	var err error
+	s.Up, err = built.StartUp(b.Context(), c, data)
+	check(b, err)
 	b.Cleanup(func() {
-		ended := errors.Join(s.process.Signal(syscall.SIGTERM), c.Wait(), out.Close())
-		if ended != nil {
-			text, _ := os.ReadFile(said)
-			b.Errorf("%s up: %v\n%s", path, ended, text)
+		if err := s.Stop(); err != nil {
+			b.Errorf("%s up: %v\n%s", path, err, s.Said())
 		}
 	})
-	for until := time.Now().Add(30 * time.Second); s.url == ""; {
-		check(b, wait.For(b.Context(), 20*time.Millisecond))
-		text, err := os.ReadFile(said)
-		check(b, err)
-		if found := servesAt.FindSubmatch(text); found != nil {
-			s.url = string(found[1])
-		} else if time.Now().After(until) {
-			b.Fatalf("%s up does not serve:\n%s", path, text)
-		}
-	}
-	token, err := s.token()
-	check(b, err)
 	s.cl, err = client.New(client.Config{
-		URL: s.url, Token: func() redact.String { return redact.New(token) },
+		URL: s.URL, Token: func() redact.String { return redact.New(s.Token) },
 		HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 	})
 	check(b, err)
@@ -129,7 +100,7 @@ func serve(b *testing.B, path string) *served {
 // cpu is the processor time that the process and those of its descendants that have ended have used.
 func (s *served) cpu(b *testing.B) (used time.Duration) {
 	b.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.PID()))
 	check(b, err)
 	// Behind the program's name in parentheses; utime, stime, cutime and cstime, in ticks of 10 ms.
 	for _, f := range bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])[11:15] {

@@ -269,7 +269,7 @@ func manyViewers(b *testing.B) {
 	for i := range 10 {
 		token, err := w.cl.CreateToken(b.Context(), api.NewToken{Name: fmt.Sprintf("viewer-%d", i), Role: api.RoleViewer})
 		check(b, err)
-		people = append(people, signedIn(b, w.up.url, token.Value))
+		people = append(people, signedIn(b, w.up.URL, token.Value))
 	}
 	share := func(viewers int) (share float64, answers int64) {
 		wf, err := w.cl.Submit(b.Context(), api.Submit{Workspace: "watched", Operation: workflow.Update})

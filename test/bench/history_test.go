@@ -84,7 +84,7 @@ func withHistory(b *testing.B, ended int) *historic {
 // cpu is the processor time of the process, and of those of its descendants that have ended.
 func (w *historic) cpu(b *testing.B) (self, children time.Duration) {
 	b.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.up.pid()))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.up.PID()))
 	check(b, err)
 	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	ticks := func(i int) time.Duration {

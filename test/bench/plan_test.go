@@ -23,11 +23,9 @@ func BenchmarkPlan(b *testing.B) {
 	const resources = 5
 	engine, name := anEngine(b)
 	s := serve(b, program(b, "dayfly"))
-	token, err := s.token()
-	check(b, err)
 	dir, direct := filepath.Join(s.source, "code"), b.TempDir()
 	check(b, writeCode(dir, resources))
-	_, _, err = s.cl.PutWorkspace(b.Context(), api.Workspace{
+	_, _, err := s.cl.PutWorkspace(b.Context(), api.Workspace{
 		Name: "code", RunSettings: api.RunSettings{
 			Engine: name, Source: api.Source{Directory: dir}, Variables: map[string]any{"n": 1},
 			Environment: map[string]string{"CHECKPOINT_DISABLE": "1"},
@@ -42,7 +40,7 @@ func BenchmarkPlan(b *testing.B) {
 		d := engineAlone(b, engine, direct, resources, 1, "init", "plan")
 		_, after := cpu()
 		served := s.cpu(b)
-		p := followed(b, s, token)
+		p := followed(b, s)
 		usedBy := s.cpu(b) - served
 		_, last := cpu()
 		if i == 0 {
@@ -77,10 +75,10 @@ type seenPlan struct {
 }
 
 // followed runs a preview with the command that follows it.
-func followed(b *testing.B, s *served, token string) (out seenPlan) {
+func followed(b *testing.B, s *served) (out seenPlan) {
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), program(b, "dayfly"), "run", "code", "--op", "preview", "--follow")
-	cmd.Env = []string{"DAYFLY_URL=" + s.url, "DAYFLY_API_TOKEN=" + token, "HOME=" + b.TempDir()}
+	cmd.Env = []string{"DAYFLY_URL=" + s.URL, "DAYFLY_API_TOKEN=" + s.Token, "HOME=" + b.TempDir()}
 	pipe, err := cmd.StdoutPipe()
 	check(b, err)
 	began := time.Now()
