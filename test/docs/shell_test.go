@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,6 +202,13 @@ func (term terminal) follow(t *testing.T, page string, leave func(docs.Block) st
 		t.Fatalf("%s has no sh blocks", page)
 	}
 	said := term.run(t, blocks)
+	all := docs.Blocks(read(t, page))
+	for i, b := range all {
+		printed := b.Lang == "console" && i > 0 && all[i-1].Lang == "sh" && !strings.HasPrefix(b.Text, "$ ")
+		if output, ran := said[all[max(i, 1)-1].Line]; printed && ran && !strings.Contains(term.steady(output), term.steady(b.Text)) {
+			t.Errorf("%s:%d is not what the block before it prints:\n%s", page, b.Line, output)
+		}
+	}
 	for command, words := range want {
 		i := slices.IndexFunc(blocks, func(b docs.Block) bool { return strings.Contains(b.Text, command) })
 		if i < 0 {
@@ -215,6 +223,20 @@ func (term terminal) follow(t *testing.T, page string, leave func(docs.Block) st
 			}
 		}
 	}
+}
+
+// What differs from run to run in what commands print, and what only a terminal or only some machines get.
+var (
+	unsteady = regexp.MustCompile(`, which runs as task task-[0-9a-f]{32} and may|, which may|[a-z]+_[0-9a-z]{20}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ|\d\d:\d\d:\d\d UTC|<?\b\d[\d.hm]*s\b`)
+	wrapped  = regexp.MustCompile(`\n {10}`)
+	ofHere   = regexp.MustCompile(`(?m)^(page  |\[dayfly\] this machine does not enforce ).*\n`)
+)
+
+// steady is an output without that: a part of what a command prints is a part of it here too.
+func (term terminal) steady(text string) string {
+	text = ofHere.ReplaceAllString(wrapped.ReplaceAllString(text, " "), "")
+	text = strings.NewReplacer(term.home, "/home/you", term.address, documented).Replace(text)
+	return unsteady.ReplaceAllString(text, "…")
 }
 
 func installed(names ...string) string {
