@@ -38,7 +38,7 @@ const (
 	logIdle = 25 * time.Second
 )
 
-const mostRate = 1_000_000 // that can be set; 0 means none
+const maxRate = 1_000_000 // that can be set; 0 means none
 
 // Modes: which calls the gateway routes here. Only modeAll ensures the first admin's token.
 const (
@@ -96,8 +96,8 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 		env.Wrong("DAYFLY_LOG_QUOTA", "%v", err)
 	}
 	rates := admission.DefaultRates() // of each process, beside those of the gateway
-	rates.Token = env.Int("DAYFLY_TOKEN_RATE", rates.Token, 0, mostRate)
-	rates.Organization = env.Int("DAYFLY_ORGANIZATION_RATE", rates.Organization, 0, mostRate)
+	rates.Token = env.Int("DAYFLY_TOKEN_RATE", rates.Token, 0, maxRate)
+	rates.Organization = env.Int("DAYFLY_ORGANIZATION_RATE", rates.Organization, 0, maxRate)
 	var private []string // hosts and networks of OIDC issuers that may be called although they are private
 	if listed := env.Text("DAYFLY_PRIVATE_ISSUERS", ""); listed != "" {
 		private = strings.Split(listed, ",")

@@ -14,9 +14,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/sqs"
 )
 
-// mostWindow lasts until the next minute's schedule, so that one invocation always waits for work. There may be two
+// maxWindow lasts until the next minute's schedule, so that one invocation always waits for work. There may be two
 // at once: claims are exclusive.
-const mostWindow = time.Minute
+const maxWindow = time.Minute
 
 // The triggers of an invocation.
 const (

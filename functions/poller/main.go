@@ -47,7 +47,7 @@ func build(getenv func(string) string) (*function, error) {
 	token := env.PoolToken(aws, address, log)
 	keys := boot.NewKeys(boot.SecretsManager(aws, "the ticket keys", env.Required("DAYFLY_TICKET_KEYS_SECRET", "the ARN of the secret with the ticket keys")))
 	queueURL := env.URL("DAYFLY_JOBS_QUEUE_URL", "the URL of the queue of launches")
-	window := env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, mostWindow)
+	window := env.Duration("DAYFLY_POLLING_WINDOW", 0, 0, maxWindow)
 	types := env.Types()
 	shortWay := readDirect(env)
 	waiting := &deliveries{caller: boot.NewCaller(aws), deliverer: env.Text("DAYFLY_DELIVERER", ""), log: log}

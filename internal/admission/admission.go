@@ -33,10 +33,10 @@ func DefaultRates() Rates { return Rates{Token: 50, Organization: 200, Failures:
 const (
 	callBurst    = 10 // seconds' worth of calls that may come at once
 	failureBurst = 60
-	// mostRecent bounds what is remembered of each kind: tokens, organizations and addresses.
-	mostRecent = 10_000
-	// mostPatience is how long a try waits for those before it from the same address.
-	mostPatience = 2 * time.Second
+	// maxRecent bounds what is remembered of each kind: tokens, organizations and addresses.
+	maxRecent = 10_000
+	// maxPatience is how long a try waits for those before it from the same address.
+	maxPatience = 2 * time.Second
 )
 
 // limiter admits so many a second, after so many seconds' worth at once. A rate of zero is no bound.
@@ -53,7 +53,7 @@ func missing(l *rate.Limiter, now time.Time) time.Duration {
 }
 
 // recent is a map that forgets what was not asked for lately. Full, it becomes the older half, and the half before that
-// is dropped: so it holds at most twice mostRecent, and needs nobody who cleans up.
+// is dropped: so it holds at most twice maxRecent, and needs nobody who cleans up.
 type recent[K comparable, V any] struct {
 	fresh      func() *V
 	young, old map[K]*V
@@ -71,7 +71,7 @@ func (r *recent[K, V]) get(k K) *V {
 }
 
 func (r *recent[K, V]) put(k K, v *V) {
-	if r.young == nil || len(r.young) >= mostRecent {
+	if r.young == nil || len(r.young) >= maxRecent {
 		r.young, r.old = map[K]*V{}, r.young
 	}
 	r.young[k] = v
@@ -189,7 +189,7 @@ func (g *Gate) SignIn(ctx context.Context, address string, try func() error) err
 		return err
 	}
 	refused := tooMany(wait, "too many sign-ins from your address failed; wait a moment and try again")
-	patience := time.NewTimer(mostPatience)
+	patience := time.NewTimer(maxPatience)
 	defer patience.Stop()
 	select {
 	case turn <- struct{}{}:

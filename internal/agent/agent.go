@@ -137,7 +137,7 @@ const (
 	lastReports  = 15 * time.Second // to report the ends of the last tasks
 	serverTime   = 5 * time.Second  // for the last answers of the relay
 	lookAgain    = 5 * time.Second  // between two lists of a drain, if the launcher does not report ends
-	mostPause    = 30 * time.Second // between two attempts to adopt
+	maxPause     = 30 * time.Second // between two attempts to adopt
 )
 
 // Agent is the stages of one pool in one process.
@@ -231,7 +231,7 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	to := cfg.Launcher
 	if cfg.RelaySockets != "" {
 		if a.sockets, err = newSockets(cfg.RelaySockets, func(job string, attempt int) *http.Server {
-			return a.server(ctx, s.relay.For(job, attempt), MostConnections, "job_id", job, "attempt", attempt)
+			return a.server(ctx, s.relay.For(job, attempt), MaxConnections, "job_id", job, "attempt", attempt)
 		}, cfg.Now, a.log.With("stage", "relay")); err != nil {
 			return s, err
 		}
@@ -281,7 +281,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stopWorking(nil)
 	var background, work sync.WaitGroup
 
-	server := a.server(context.WithoutCancel(ctx), s.relay, MostConnections*a.cfg.Concurrency)
+	server := a.server(context.WithoutCancel(ctx), s.relay, MaxConnections*a.cfg.Concurrency)
 	if listener != nil {
 		background.Go(func() {
 			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -345,7 +345,7 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	if !ok {
 		return // the sweeps find them
 	}
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		err := w.Watch(ctx, func(ctx context.Context, t launcher.Task) {
 			a.places.ended(t)
 			if a.sockets != nil {
@@ -416,7 +416,7 @@ func (a *Agent) tend(ctx context.Context) {
 // adopt takes over what an earlier process left, and retries until it can. It must be done before anything
 // is claimed: later an old claim could not be told from a new one. It returns false if ctx ended first.
 func (a *Agent) adopt(ctx context.Context) bool {
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		err := a.takeStock(ctx, "the agent was restarted before it was launched")
 		if err == nil {
 			return true

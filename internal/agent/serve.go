@@ -13,9 +13,9 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// MostConnections is how many connections a job may have open to its relay at once. Its runner needs two. Further ones
+// MaxConnections is how many connections a job may have open to its relay at once. Its runner needs two. Further ones
 // wait in the kernel. They must not take the descriptors of the agent, which the other jobs need too.
-const MostConnections = 16
+const MaxConnections = 16
 
 // listen opens the relay's address. With sockets there is none, and the listener is nil.
 func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
@@ -33,7 +33,7 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
 	}
 	url := cmp.Or(a.cfg.RelayURL, scheme+listener.Addr().String())
 	// All tasks share this address.
-	listener = netutil.LimitListener(listener, MostConnections*a.cfg.Concurrency)
+	listener = netutil.LimitListener(listener, MaxConnections*a.cfg.Concurrency)
 	if a.cfg.RelayTLS != nil {
 		listener = tls.NewListener(listener, a.cfg.RelayTLS)
 	}

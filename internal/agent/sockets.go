@@ -79,7 +79,7 @@ func (s *sockets) ensure(ctx context.Context, a attempt) (*socket, error) {
 	made := &socket{server: s.serve(a.job, a.n), path: filepath.Join(dir, socketName), since: s.now(), tasks: map[string]bool{}}
 	s.open[a] = made
 	s.wg.Go(func() {
-		if err := made.server.Serve(netutil.LimitListener(listener, MostConnections)); !errors.Is(err, http.ErrServerClosed) {
+		if err := made.server.Serve(netutil.LimitListener(listener, MaxConnections)); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("relay socket no longer served", "job_id", a.job, "attempt", a.n, "err", err)
 		}
 	})

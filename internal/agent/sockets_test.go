@@ -161,14 +161,14 @@ func TestSockets_LetInSoManyConnectionsOfAJob(t *testing.T) {
 		return c
 	}
 	// The task of this test has a connection of its own, or none.
-	for len(open) < agent.MostConnections && !strings.Contains(s.log.String(), "no more connections") {
+	for len(open) < agent.MaxConnections && !strings.Contains(s.log.String(), "no more connections") {
 		c := dial()
 		if !ask(c) {
 			t.Fatalf("connection %d was not answered", len(open)+1)
 		}
 		open = append(open, c)
 	}
-	for range 3 * agent.MostConnections {
+	for range 3 * agent.MaxConnections {
 		open = append(open, dial())
 	}
 	last := open[len(open)-1]

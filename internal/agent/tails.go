@@ -17,8 +17,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// mostSpool is how much of a spool is read at most: workflow code may write one without end.
-const mostSpool = 1 << 30
+// maxSpool is how much of a spool is read at most: workflow code may write one without end.
+const maxSpool = 1 << 30
 
 // tails is an upstream that delivers what a task's runner left of its log before it reports the task's end.
 type tails struct {
@@ -136,7 +136,7 @@ func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reade
 	if err != nil {
 		return 0, err
 	}
-	lines := bufio.NewReaderSize(io.LimitReader(spool, mostSpool), 2*(api.MaxLogText+api.MaxLogStep))
+	lines := bufio.NewReaderSize(io.LimitReader(spool, maxSpool), 2*(api.MaxLogText+api.MaxLogStep))
 	for number, more := int64(0), true; more && !taken.Full; {
 		in.First, in.Lines = taken.Next, in.Lines[:0]
 		for size := 0; len(in.Lines) < api.MaxLogLines; number++ {

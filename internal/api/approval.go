@@ -8,11 +8,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// DefaultApprovalExpires is how long a plan waits for its approval if no requirement says less, and MostApprovalExpires
+// DefaultApprovalExpires is how long a plan waits for its approval if no requirement says less, and MaxApprovalExpires
 // the longest that one may say. A plan is kept for at least as long.
 const (
 	DefaultApprovalExpires = 72 * time.Hour
-	MostApprovalExpires    = 7 * 24 * time.Hour
+	MaxApprovalExpires     = 7 * 24 * time.Hour
 )
 
 // Approval is what an organization, a project or a workspace requires before a plan is applied. Each level is met by

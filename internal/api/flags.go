@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	mostFlags = 20 // of a step
-	maxFlag   = 500
+	maxFlags = 20 // of a step
+	maxFlag  = 500
 )
 
 // flagsOf are the flags that a workspace may add to the steps of an engine. What Dayfly sets itself is not among them, nor
@@ -65,8 +65,8 @@ func CheckFlags(engine string, flags map[string][]string) error {
 			return workflow.Refuse(workflow.ErrInvalid, "flags", "engine %s has no flags", engine)
 		case !ok:
 			return workflow.Refuse(workflow.ErrInvalid, "flags", "%q is not a step that has flags; with engine %s these are %s", text.Cut(step, 40), engine, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
-		case len(flags[step]) > mostFlags:
-			return workflow.Refuse(workflow.ErrInvalid, "flags."+step, "a step has at most %d flags", mostFlags)
+		case len(flags[step]) > maxFlags:
+			return workflow.Refuse(workflow.ErrInvalid, "flags."+step, "a step has at most %d flags", maxFlags)
 		}
 		for i, flag := range flags[step] {
 			if !slices.ContainsFunc(known, func(form string) bool { return isFlag(flag, form) }) {

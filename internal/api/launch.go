@@ -20,9 +20,9 @@ const MaxLaunchMessage = 32 << 10
 
 // Bounds of what a launch message names of the runner's machine. No secret has a longer reference.
 const (
-	MostSecretRefs = 80
-	MaxSecretRef   = 160
-	MostStateOlds  = 8
+	MaxSecretRefs = 80
+	MaxSecretRef  = 160
+	MaxStateOlds  = 8
 )
 
 // LaunchMessage is what the poller puts into the queue and the dispatcher takes out: everything
@@ -162,11 +162,11 @@ func (m LaunchMessage) check() error {
 	if len(m.SourcePath) > 1000 || strings.ContainsRune(m.SourcePath, 0) {
 		return bad("source_path", "is not a path")
 	}
-	if len(m.StateOlds) > MostStateOlds {
-		return bad("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MostStateOlds)
+	if len(m.StateOlds) > MaxStateOlds {
+		return bad("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MaxStateOlds)
 	}
-	if len(m.SecretRefs) > MostSecretRefs {
-		return bad("secret_refs", "are %d; at most %d are handed over", len(m.SecretRefs), MostSecretRefs)
+	if len(m.SecretRefs) > MaxSecretRefs {
+		return bad("secret_refs", "are %d; at most %d are handed over", len(m.SecretRefs), MaxSecretRefs)
 	}
 	for _, ref := range m.SecretRefs {
 		if len(ref) > MaxSecretRef {

@@ -240,7 +240,7 @@ func TestLaunchMessage_NamesBoundedThingsOfTheMachine(t *testing.T) {
 		"a long path":       func(m *api.LaunchMessage) { m.SourceDirectory = strings.Repeat("/a", 3000) },
 		"a long inner path": func(m *api.LaunchMessage) { m.SourcePath = strings.Repeat("/a", 3000) },
 		"a zero byte":       func(m *api.LaunchMessage) { m.SourceDirectory = "/a\x00b" },
-		"many references":   func(m *api.LaunchMessage) { m.SecretRefs = make([]string, api.MostSecretRefs+1) },
+		"many references":   func(m *api.LaunchMessage) { m.SecretRefs = make([]string, api.MaxSecretRefs+1) },
 		"a long reference":  func(m *api.LaunchMessage) { m.SecretRefs = []string{strings.Repeat("x", 161)} },
 	} {
 		m := api.NewLaunchMessage(job(), "sealed", sent)

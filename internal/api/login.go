@@ -31,9 +31,9 @@ const (
 
 // Lifetimes of the tokens that POST /v1/token gives.
 const (
-	LeastLifetime   = time.Minute
+	MinLifetime     = time.Minute
 	DefaultLifetime = time.Hour
-	MostLifetime    = 12 * time.Hour
+	MaxLifetime     = 12 * time.Hour
 )
 
 // Issuer is a provider whose OIDC tokens the organization takes, and what their holders become.

@@ -26,7 +26,7 @@ const (
 	MaxLogTail     = 512 << 10
 	MaxLogTailText = 8 << 20
 
-	leastWeight = 32 // of a line: many short ones take room too
+	minWeight = 32 // of a line: many short ones take room too
 )
 
 // ParseLogQuota reads how much the log of an attempt may hold, such as 64MiB; empty means DefaultLogQuota.
@@ -43,7 +43,7 @@ func ParseLogQuota(s string) (int64, error) {
 }
 
 // Weight is what a line takes of its log's quota: its text, but no less than 32 bytes.
-func (l LogLine) Weight() int64 { return int64(max(len(l.Text), leastWeight)) }
+func (l LogLine) Weight() int64 { return int64(max(len(l.Text), minWeight)) }
 
 // Wire is about what a line takes on the wire, and no less than its short form.
 func (l LogLine) Wire() int {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	mostAddresses  = 100
-	mostVarFiles   = 20
+	maxAddresses   = 100
+	maxVarFiles    = 20
 	maxOptionText  = 1000
 	maxOptionsSize = 32 << 10 // of their JSON
 )
@@ -109,8 +109,8 @@ func badOption(name, format string, args ...any) error {
 
 // checkTexts checks each option by itself.
 func (o *Options) checkTexts(engine string) error {
-	if max(len(o.Targets), len(o.Replace), len(o.Imports)) > mostAddresses {
-		return workflow.Refuse(workflow.ErrInvalid, "options", "a run has at most %d targets, replacements and imports each", mostAddresses)
+	if max(len(o.Targets), len(o.Replace), len(o.Imports)) > maxAddresses {
+		return workflow.Refuse(workflow.ErrInvalid, "options", "a run has at most %d targets, replacements and imports each", maxAddresses)
 	}
 	type entry struct{ field, text string }
 	var all []entry
@@ -169,8 +169,8 @@ func CheckVarFiles(field, engine string, files []string) error {
 		return nil
 	case !slices.Contains(EngineOptions(engine), "var_files"):
 		return workflow.Refuse(workflow.ErrInvalid, field, "engine %s has no files of variables", engine)
-	case len(files) > mostVarFiles:
-		return workflow.Refuse(workflow.ErrInvalid, field, "there are at most %d files of variables", mostVarFiles)
+	case len(files) > maxVarFiles:
+		return workflow.Refuse(workflow.ErrInvalid, field, "there are at most %d files of variables", maxVarFiles)
 	}
 	for i, name := range files {
 		if !Inside(name) || !printable(name) || !strings.HasSuffix(name, ".tfvars") && !strings.HasSuffix(name, ".tfvars.json") {

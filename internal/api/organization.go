@@ -11,11 +11,11 @@ import (
 // workflow's submission. A workflow lives for some days itself, so that none may be kept shorter.
 const (
 	DefaultWorkflowRetention = 400
-	LeastWorkflowRetention   = 30
-	MostWorkflowRetention    = 3650
+	MinWorkflowRetention     = 30
+	MaxWorkflowRetention     = 3650
 	DefaultLogRetention      = 90
 	DefaultArtifactRetention = 90
-	MostAuditRetention       = 36500
+	MaxAuditRetention        = 36500
 )
 
 // LogRetentions are the days for which logs can be kept. They are few, because a rule of S3 is needed for each.

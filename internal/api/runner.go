@@ -367,10 +367,10 @@ const MaxLastSteps = 20
 // Slim returns what counts of a result, for a control plane that refuses the whole: the outcome, its
 // reason, the lock and the counts of changes and of what policies found, without outputs, resources and findings.
 func (r Result) Slim() Result {
-	const mostDetail = 500
+	const maxDetail = 500
 	out := Result{
 		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, Plan: r.Plan, Left: r.Left, LogEnd: r.LogEnd, Truncated: true,
-		Detail: text.Middle(r.Detail, mostDetail),
+		Detail: text.Middle(r.Detail, maxDetail),
 	}
 	if r.Changes != nil {
 		changes := *r.Changes
@@ -378,7 +378,7 @@ func (r Result) Slim() Result {
 		out.Changes = &changes
 	}
 	for _, group := range r.Policies {
-		group.Findings, group.Waivers, group.Error = nil, nil, text.Middle(group.Error, mostDetail)
+		group.Findings, group.Waivers, group.Error = nil, nil, text.Middle(group.Error, maxDetail)
 		out.Policies = append(out.Policies, group)
 	}
 	return out

@@ -60,8 +60,8 @@ func (s Schedule) Normal(string) Setting {
 	return s
 }
 
-// MostMissed is how many missed times are counted: there may be more.
-const MostMissed = 1000
+// MaxMissed is how many missed times are counted: there may be more.
+const MaxMissed = 1000
 
 // ScheduledRun is what a schedule does about one workspace.
 type ScheduledRun struct {
@@ -81,7 +81,7 @@ func (s ScheduledRun) Otherwise() string {
 	switch {
 	case s.Missed == 0:
 		return s.Note
-	case s.Missed >= MostMissed:
+	case s.Missed >= MaxMissed:
 		missed = fmt.Sprintf("%d times or more before the last one missed", s.Missed)
 	}
 	return strings.TrimPrefix(s.Note+"; "+missed, "; ")

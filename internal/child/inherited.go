@@ -10,7 +10,7 @@ import (
 
 const (
 	firstExtra = 3       // the first descriptor after the usual three
-	mostListed = 1 << 16 // descriptors that are looked for where the system does not list them
+	maxListed  = 1 << 16 // descriptors that are looked for where the system does not list them
 )
 
 // CloseInherited sees to it that no descriptor which this program was started with reaches a program that it starts:
@@ -30,10 +30,10 @@ func CloseInherited() {
 			return
 		}
 	}
-	most := mostListed
+	most := maxListed
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		most = int(min(limit.Cur, mostListed)) //nolint:gosec // a small number
+		most = int(min(limit.Cur, maxListed)) //nolint:gosec // a small number
 	}
 	for fd := firstExtra; fd < most; fd++ {
 		syscall.CloseOnExec(fd)

@@ -71,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 
 const (
 	defaultTimeout = 30 * time.Second
-	mostAnswer     = 16 << 20 // bytes of an answer
+	maxAnswer      = 16 << 20 // bytes of an answer
 )
 
 // endpoint makes single requests.
@@ -166,12 +166,12 @@ func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
 	if c.header != nil {
 		maps.Copy(c.header, response.Header)
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return response.StatusCode, e.unreached(ctx, err)
-	case len(text) > mostAnswer:
-		return response.StatusCode, fmt.Errorf("the answer is longer than %d bytes", mostAnswer)
+	case len(text) > maxAnswer:
+		return response.StatusCode, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	case response.StatusCode < 200 || response.StatusCode > 299:
 		return response.StatusCode, e.refused(response, text)
 	case out == nil:

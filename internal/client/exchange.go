@@ -29,7 +29,7 @@ func TokenFile(path string, now func() time.Time) func(context.Context) (redact.
 		}
 		value := strings.TrimSpace(string(content))
 		switch ends := expiry(value); {
-		case value == "" || len(content) > mostToken:
+		case value == "" || len(content) > maxToken:
 			return redact.String{}, workflow.Refuse(workflow.ErrBusy, "", "%s holds no token: it is empty or too long", path)
 		case !ends.IsZero() && !now().Before(ends):
 			return redact.String{}, workflow.Refuse(workflow.ErrBusy, "",
@@ -39,7 +39,7 @@ func TokenFile(path string, now func() time.Time) func(context.Context) (redact.
 	}
 }
 
-const mostToken = 64 << 10 // bytes of an issuer's token
+const maxToken = 64 << 10 // bytes of an issuer's token
 
 // expiry reads when a token expires, without a look at its signature; zero means that it does not say so.
 func expiry(token string) time.Time {

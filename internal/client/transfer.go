@@ -51,7 +51,7 @@ func (r *Runner) Upload(ctx context.Context, to api.Transfer, name string, size 
 		}
 		req.Body, err = req.GetBody()
 		return err
-	}, io.Discard, mostAnswer)
+	}, io.Discard, maxAnswer)
 	if err != nil {
 		return fmt.Errorf("send artifact %s: %w", name, err)
 	}

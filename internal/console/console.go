@@ -53,8 +53,8 @@ type Config struct {
 
 const (
 	defaultWait = 20 * time.Second
-	mostWaiting = 1000
-	mostForm    = 64 << 10 // bytes of a form
+	maxWaiting  = 1000
+	maxForm     = 64 << 10 // bytes of a form
 )
 
 // Console is the handler of the pages. Its methods may be called concurrently.
@@ -73,7 +73,7 @@ type Console struct {
 func New(plane *controlplane.Plane, cfg Config) *Console {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Version = cmp.Or(cfg.Version, "dev")
-	cfg.Wait, cfg.Waiting = cmp.Or(cfg.Wait, defaultWait), cmp.Or(cfg.Waiting, mostWaiting)
+	cfg.Wait, cfg.Waiting = cmp.Or(cfg.Wait, defaultWait), cmp.Or(cfg.Waiting, maxWaiting)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -190,9 +190,9 @@ func (c *Console) post(pattern string, do action, from page) {
 		if !ok {
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
-			c.fail(w, r, v, workflow.Refuse(workflow.ErrInvalid, "", "the form cannot be read, or is longer than %d bytes", mostForm))
+			c.fail(w, r, v, workflow.Refuse(workflow.ErrInvalid, "", "the form cannot be read, or is longer than %d bytes", maxForm))
 			return
 		}
 		to, notice, err := do(r, v)

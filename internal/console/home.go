@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	lately    = 24 * time.Hour // how old a failure may be that still needs somebody
-	mostHome  = 200            // of the newest runs that the page looks at
-	mostNeeds = 20             // of each kind that it shows
-	mostSent  = 5              // deliveries that failed
-	mostWhy   = 10             // waiting runs of which it says for what they wait: each costs several reads
+	lately   = 24 * time.Hour // how old a failure may be that still needs somebody
+	maxHome  = 200            // of the newest runs that the page looks at
+	maxNeeds = 20             // of each kind that it shows
+	maxSent  = 5              // deliveries that failed
+	maxWhy   = 10             // waiting runs of which it says for what they wait: each costs several reads
 )
 
 // homeData is what the first page shows.
@@ -63,7 +63,7 @@ func home(r *http.Request, v *view) (templ.Component, error) {
 }
 
 func readHome(ctx context.Context, v *view) (d homeData, err error) {
-	const mostPending = 100
+	const maxPending = 100
 	var newest, awaiting, active, pending, failed api.Page[api.Workflow]
 	var group errgroup.Group // no list needs another, and each may take many reads
 	list := func(to *api.Page[api.Workflow], f controlplane.Filter) {
@@ -73,13 +73,13 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 		})
 	}
 	list(&failed, controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
-	list(&newest, controlplane.Filter{Limit: mostHome})
-	list(&awaiting, controlplane.Filter{State: "awaiting_approval", Limit: mostNeeds})
-	list(&active, controlplane.Filter{State: "active", Limit: mostHome})
-	list(&pending, controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostPending})
+	list(&newest, controlplane.Filter{Limit: maxHome})
+	list(&awaiting, controlplane.Filter{State: "awaiting_approval", Limit: maxNeeds})
+	list(&active, controlplane.Filter{State: "active", Limit: maxHome})
+	list(&pending, controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: maxPending})
 	if v.has(api.RoleAdmin) {
 		group.Go(func() error {
-			list, more, err := v.plane.FailedDeliveries(ctx, v.who, mostSent)
+			list, more, err := v.plane.FailedDeliveries(ctx, v.who, maxSent)
 			if d.failed, d.failures = list, fmt.Sprint(len(list)); more {
 				d.failures = fmt.Sprintf("more than %d", len(list))
 			}
@@ -117,19 +117,19 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	slices.Reverse(pending.Items) // who waits longest comes first
 	for i, w := range pending.Items {
 		row := rowOf(markOf(w), w, "")
-		if i < mostWhy {
+		if i < maxWhy {
 			why, err := v.plane.Why(ctx, v.who, w.ID)
 			if err != nil {
 				continue // it has just gone
 			}
 			row.says, row.behind = "waits for "+brief(why.Waiting), why.WaitingForWorkflow
 		}
-		if len(d.waiting) < mostNeeds {
+		if len(d.waiting) < maxNeeds {
 			d.waiting = append(d.waiting, row)
 		}
 	}
 	d.more = len(pending.Items) > len(d.waiting) || pending.Next != ""
-	d.older = pending.Next != "" && len(pending.Items) < mostPending
+	d.older = pending.Next != "" && len(pending.Items) < maxPending
 	d.active, d.pending = howMany(active), howMany(pending)
 	d.today, d.any = endedToday(newest, v.now), len(newest.Items) > 0
 	if d.any {
@@ -200,7 +200,7 @@ func unsettled(newest, failed []api.Workflow) (out []api.Workflow) {
 		}
 	}
 	for _, w := range failed {
-		if seen[w.Workspace] || settled[does(w)].After(w.SubmittedAt) || len(out) == mostNeeds {
+		if seen[w.Workspace] || settled[does(w)].After(w.SubmittedAt) || len(out) == maxNeeds {
 			continue
 		}
 		seen[w.Workspace] = true
@@ -219,7 +219,7 @@ func drifted(newest []api.Workflow) (out []api.Workflow) {
 			continue
 		}
 		settled[w.Workspace] = true
-		if scan && w.Changes != nil && w.Changes.Drift > 0 && len(out) < mostNeeds {
+		if scan && w.Changes != nil && w.Changes.Drift > 0 && len(out) < maxNeeds {
 			out = append(out, w)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // Times of those who follow a run.
 const (
 	stateEvery = 2 * time.Second       // between looks at the run's state while no line comes
-	waitMost   = 5 * time.Second       // most of one request for a run that has not started: why it waits may change
+	maxWait    = 5 * time.Second       // most of one request for a run that has not started: why it waits may change
 	laterEvery = 5 * time.Second       // between requests for a run that may change but prints no more
 	fullEvery  = 3 * time.Second       // between requests while too many others wait
 	crowdEvery = 60 * time.Millisecond // for each viewer who shared the look, before the next request
@@ -122,7 +122,7 @@ func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
 		n.waits = w.StartedAt == nil && !w.State.Terminal()
 		left := k.wait - time.Since(began)
 		if n.waits {
-			left = min(left, waitMost-time.Since(began))
+			left = min(left, maxWait-time.Since(began))
 		}
 		if w.Revision != k.seen || k.from < 0 {
 			left = 0

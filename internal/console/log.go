@@ -24,7 +24,7 @@ const (
 	windowText  = 512 << 10 // bytes of all lines
 	lineText    = 16 << 10  // bytes of one line
 	logPage     = 1000      // lines of one call
-	mostFound   = 200
+	maxFound    = 200
 	searchFor   = 2 * time.Second
 )
 
@@ -294,7 +294,7 @@ func searchLog(ctx context.Context, v *view, l *logData, after int64) error {
 				before = "..." + strings.ToValidUTF8(before[len(before)-around:], "")
 			}
 			l.search.found = append(l.search.found, logMatch{line.n, before, s[at[0]:at[1]], behind})
-			if size += len(before) + len(behind); len(l.search.found) == mostFound || size > windowText {
+			if size += len(before) + len(behind); len(l.search.found) == maxFound || size > windowText {
 				l.search.next = line.n
 				return nil
 			}

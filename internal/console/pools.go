@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-const mostPools = 10 // of one page: each costs some reads
+const maxPools = 10 // of one page: each costs some reads
 
 // poolsData is what the page of pools shows.
 type poolsData struct {
@@ -35,7 +35,7 @@ func pools(r *http.Request, v *view) (templ.Component, error) {
 	v.title, v.tab, v.every = "Pools", "pools", 5*time.Second
 	q, ctx := r.URL.Query(), r.Context()
 	d := poolsData{explain: strings.TrimSpace(q.Get("explain"))}
-	page, err := v.plane.Pools(ctx, v.who, q.Get("cursor"), mostPools)
+	page, err := v.plane.Pools(ctx, v.who, q.Get("cursor"), maxPools)
 	if err != nil {
 		return nil, err
 	}

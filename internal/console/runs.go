@@ -16,7 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-const mostRows = 30 // of one page of a list
+const maxRows = 30 // of one page of a list
 
 // runsData is what the list of runs shows.
 type runsData struct {
@@ -70,7 +70,7 @@ func runs(r *http.Request, v *view) (templ.Component, error) {
 	if err == nil {
 		page, err = v.plane.Workflows(r.Context(), v.who, controlplane.Filter{
 			State: d.filter.Get("state"), Operation: d.filter.Get("operation"), Workspace: d.filter.Get("workspace"), Pool: d.filter.Get("pool"),
-			Since: since, Cursor: cursor, Limit: mostRows,
+			Since: since, Cursor: cursor, Limit: maxRows,
 		})
 	}
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && (errors.Is(err, workflow.ErrInvalid) || errors.Is(err, workflow.ErrNotFound)) {

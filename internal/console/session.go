@@ -220,7 +220,7 @@ type looked struct {
 	until time.Time
 }
 
-const mostRecent = 10_000 // sessions; a full map is cleared
+const maxRecent = 10_000 // sessions; a full map is cleared
 
 func (s *recent) get(value string, now time.Time) (controlplane.Principal, bool) {
 	s.mu.Lock()
@@ -244,7 +244,7 @@ func (s *recent) set(value string, l looked, now time.Time) {
 	if was := s.known[value]; was.ended && now.Before(was.until) {
 		return
 	}
-	if s.known == nil || len(s.known) >= mostRecent {
+	if s.known == nil || len(s.known) >= maxRecent {
 		s.known = map[string]looked{}
 	}
 	s.known[value] = l

@@ -84,7 +84,7 @@ var errUsed = workflow.Refuse(workflow.ErrUnauthenticated, "once", "this link wa
 
 // signIn begins a session with a token that was typed in, or with the code of a one-time link.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		c.askIn(w, r, workflow.Refuse(workflow.ErrInvalid, "", "the form cannot be read"))
 		return
@@ -173,7 +173,7 @@ func (c *Console) fromIssuer(w http.ResponseWriter, r *http.Request) {
 		}
 		out, err := c.plane.IssueToken(ctx, api.TokenRequest{
 			GrantType: api.GrantExchange, Audience: api.OrganizationPrefix + c.cfg.Organization, SubjectToken: token.Reveal(), SubjectTokenType: api.TokenTypeID,
-			RequestedTokenType: api.TokenTypePrefix + api.KindUser, Expiration: int(api.MostLifetime.Seconds()),
+			RequestedTokenType: api.TokenTypePrefix + api.KindUser, Expiration: int(api.MaxLifetime.Seconds()),
 		})
 		return out.AccessToken, err
 	})

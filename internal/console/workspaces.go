@@ -37,7 +37,7 @@ func workspaces(r *http.Request, v *view) (templ.Component, error) {
 	} else {
 		d.first = query("/workspaces", url.Values{"name": {d.name}})
 	}
-	page, err := v.plane.Activities(r.Context(), v.who, d.name, cursor, mostRows)
+	page, err := v.plane.Activities(r.Context(), v.who, d.name, cursor, maxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func workspaces(r *http.Request, v *view) (templ.Component, error) {
 	return workspacesPage(v, d), nil
 }
 
-const mostLast = 10 // of a workspace's runs that its page shows
+const maxLast = 10 // of a workspace's runs that its page shows
 
 // workspaceData is what the page of a workspace shows.
 type workspaceData struct {
@@ -104,12 +104,12 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 		func() { d.activity, err = v.plane.Activity(ctx, v.who, name) },
 		func() { d.slot, err = v.plane.Slot(ctx, v.who, name) },
 		func() { clock, err = v.plane.WorkspaceSchedules(ctx, v.who, name) },
-		func() { d.runs, err = runs(controlplane.Filter{Limit: mostLast}) },
+		func() { d.runs, err = runs(controlplane.Filter{Limit: maxLast}) },
 		func() {
-			d.waiting, err = runs(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: mostNeeds})
+			d.waiting, err = runs(controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: maxNeeds})
 		},
 		func() {
-			verdicts, err = v.plane.ExplainPools(ctx, v.who, api.ExplainPools{Workspace: name, Limit: mostRows})
+			verdicts, err = v.plane.ExplainPools(ctx, v.who, api.ExplainPools{Workspace: name, Limit: maxRows})
 		},
 	} {
 		if read(); err != nil {

@@ -300,7 +300,7 @@ func TestRetention_OfArtifactsIsOneOfAFew(t *testing.T) {
 	}
 	_, err = set(api.OrganizationSettings{ArtifactRetention: day(90)})
 	wantErr(t, err, workflow.ErrInvalid)
-	if time.Duration(slices.Min(api.ArtifactRetentions()))*24*time.Hour < api.MostApprovalExpires {
+	if time.Duration(slices.Min(api.ArtifactRetentions()))*24*time.Hour < api.MaxApprovalExpires {
 		t.Error("a plan may be deleted before it can no longer be approved")
 	}
 }

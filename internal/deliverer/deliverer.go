@@ -89,7 +89,7 @@ func New(upstream Upstream, cfg Config) (*Deliverer, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	limits := outbound.Limits{Setting: cfg.Setting, Connect: connectTime, Timeout: callTime, Body: maxAnswer}
 	d := &Deliverer{upstream: upstream, cfg: cfg, client: cfg.Private.Client(limits)}
-	limits.Body = githost.MostBody
+	limits.Body = githost.MaxBody
 	d.hosts = cfg.Private.Client(limits)
 	return d, nil
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// mostPaths is how many bytes the names of changed files may have in a report. Where they have more, the report says
+// maxPaths is how many bytes the names of changed files may have in a report. Where they have more, the report says
 // that they are not all.
-const mostPaths = 512 << 10
+const maxPaths = 512 << 10
 
 // ask asks a git host for what a task wants, with the token of the pool's side.
 func (d *Deliverer) ask(ctx context.Context, in api.HostCall) api.DeliveryResult {
@@ -105,7 +105,7 @@ func said(f githost.Facts) *api.PullFacts {
 		State: string(f.State), Head: f.Head, HeadRepository: f.HeadRepository, IsFork: f.Fork, BaseRef: f.BaseRef, MergeCommit: f.MergeCommit,
 		Author: person(f.Author), IsTruncated: f.FilesTruncated,
 	}
-	room := mostPaths
+	room := maxPaths
 	for _, name := range f.Files {
 		if room -= len(name); room < 0 {
 			out.IsTruncated = true

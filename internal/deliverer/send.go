@@ -19,8 +19,8 @@ import (
 // Bounds of a key, in bytes, and what a secret that holds one begins with (Standard Webhooks 1.0.0, "Signature scheme").
 const (
 	keyPrefix = "whsec_"
-	leastKey  = 24
-	mostKey   = 64
+	minKey    = 24
+	maxKey    = 64
 )
 
 // send posts a notification once, signed as Standard Webhooks 1.0.0 say, and returns what came of it.
@@ -95,8 +95,8 @@ func (d *Deliverer) key(ctx context.Context, ref string) (redact.String, error) 
 func ReadKey(value redact.String) (redact.String, error) {
 	text, ok := strings.CutPrefix(strings.TrimSpace(value.Reveal()), keyPrefix)
 	key, err := base64.StdEncoding.DecodeString(text)
-	if !ok || err != nil || len(key) < leastKey || len(key) > mostKey {
-		return redact.String{}, mistake(fmt.Sprintf("the secret of secret_ref is not a key: it is written %s and the base64 of %d to %d bytes", keyPrefix, leastKey, mostKey))
+	if !ok || err != nil || len(key) < minKey || len(key) > maxKey {
+		return redact.String{}, mistake(fmt.Sprintf("the secret of secret_ref is not a key: it is written %s and the base64 of %d to %d bytes", keyPrefix, minKey, maxKey))
 	}
 	return redact.New(string(key)), nil
 }

@@ -76,8 +76,8 @@ type Config struct {
 const (
 	outcomeTime  = 20 * time.Second // to report what became of a launch, also when told to stop
 	receiveWait  = 20 * time.Second // of one Receive
-	leastHide    = time.Second      // shortest time for which a message goes back
-	mostHide     = 2 * time.Minute  // longest
+	minHide      = time.Second      // shortest time for which a message goes back
+	maxHide      = 2 * time.Minute  // longest
 	sameAgain    = 3                // times that a launch whose answer was lost is repeated at once
 	receivePause = 2 * time.Second  // after a Receive that failed; doubled up to a minute
 )
@@ -269,7 +269,7 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 			if ctx.Err() != nil {
 				wait = 0 // another dispatcher may take it at once
 			}
-			return back(m, min(wait, mostHide), "too little time is left to launch it")
+			return back(m, min(wait, maxHide), "too little time is left to launch it")
 		}
 		var task launcher.Task
 		if task, last = d.try(ctx, m, name, name == pending); last == nil {

@@ -104,9 +104,9 @@ func (d *Dispatcher) report(ctx context.Context, m api.LaunchMessage, in api.Lau
 // Backoff is how long a message goes back for: longer for an older message, so that nothing need be counted, and spread
 // by job, so that what failed together does not come back together.
 func Backoff(m api.LaunchMessage, now time.Time) time.Duration {
-	most := min(max(m.Age(now)/2, 2*leastHide), mostHide)
+	most := min(max(m.Age(now)/2, 2*minHide), maxHide)
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s/%d/%d", m.Job, m.Attempt, m.Age(now)/time.Second)
 	full := float64(h.Sum64()>>11) / (1 << 53)
-	return leastHide + time.Duration(full*float64(most-leastHide))
+	return minHide + time.Duration(full*float64(most-minHide))
 }

@@ -24,7 +24,7 @@ type Pace struct {
 // The steps of a pace.
 const (
 	paceStep   = 1.0 / 50        // of the full rate, added with each call that is taken
-	paceLeast  = 1.0 / 16        // of the full rate, below which it is not halved
+	minPace    = 1.0 / 16        // of the full rate, below which it is not halved
 	paceSettle = 1 * time.Second // after a halving: calls under way were made at the earlier rate
 )
 
@@ -65,7 +65,7 @@ func (p *Pace) Answered(now time.Time, throttled bool) {
 	case p.most == rate.Inf, throttled && now.Sub(p.halved) < paceSettle, !throttled && r >= p.most:
 		return
 	case throttled:
-		p.halved, r = now, max(r/2, p.most*paceLeast)
+		p.halved, r = now, max(r/2, p.most*minPace)
 	default:
 		r = min(p.most, r+p.most*paceStep)
 	}

@@ -9,9 +9,9 @@ import (
 
 // What this process does with its descriptors.
 const (
-	ofJob   = agent.MostConnections + 8 // most of one job: connections to its relay, pipes, files of its log
-	ofSelf  = 64                        // database, locks, connections to the control plane and the engine
-	ofCalls = 64                        // fewest for connections of the API
+	ofJob   = agent.MaxConnections + 8 // most of one job: connections to its relay, pipes, files of its log
+	ofSelf  = 64                       // database, locks, connections to the control plane and the engine
+	ofCalls = 64                       // fewest for connections of the API
 )
 
 // descriptors divides the descriptors that a process may have: calls is how many connections of the API may be open at

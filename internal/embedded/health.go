@@ -11,8 +11,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
 )
 
-// mostProbes bounds the connections to /healthz: they must not take the descriptors of jobs.
-const mostProbes = 16
+// maxProbes bounds the connections to /healthz: they must not take the descriptors of jobs.
+const maxProbes = 16
 
 // openHealth listens for probes. A port that is taken is said and not an error: the agent can work.
 func (a *Agent) openHealth(ctx context.Context, s config.Config) {
@@ -25,7 +25,7 @@ func (a *Agent) openHealth(ctx context.Context, s config.Config) {
 		a.target.lines = append(a.target.lines, "/healthz is not served: "+err.Error()+"; set http_server_port to another port, or to 0")
 		return
 	}
-	a.health = netutil.LimitListener(listener, mostProbes)
+	a.health = netutil.LimitListener(listener, maxProbes)
 	a.target.lines = append(a.target.lines, "health at http://"+listener.Addr().String()+"/healthz")
 }
 

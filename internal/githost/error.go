@@ -49,10 +49,10 @@ type FailedCall struct {
 }
 
 const (
-	mostSaid  = 200 // bytes of a host's own words
-	mostWhole = 500 // bytes of a sentence with them
-	longest   = 24 * time.Hour
-	leastWait = time.Minute // after a refusal for the rate that names no time, as GitHub asks for
+	maxSaid  = 200 // bytes of a host's own words
+	maxWhole = 500 // bytes of a sentence with them
+	longest  = 24 * time.Hour
+	minWait  = time.Minute // after a refusal for the rate that names no time, as GitHub asks for
 )
 
 // Classify decides what a failure means. It is a pure function.
@@ -61,10 +61,10 @@ const (
 func Classify(f FailedCall, now time.Time) *Error {
 	said := ""
 	if f.Said != "" {
-		said = ": " + text.Quote(f.clean(f.Said), mostSaid)
+		said = ": " + text.Quote(f.clean(f.Said), maxSaid)
 	}
 	refused := func(why string) *Error {
-		return &Error{Permanent: true, Message: text.Middle(fmt.Sprintf("%s did not %s (%d%s): %s", f.Host, f.Doing, f.Status, said, why), mostWhole)}
+		return &Error{Permanent: true, Message: text.Middle(fmt.Sprintf("%s did not %s (%d%s): %s", f.Host, f.Doing, f.Status, said, why), maxWhole)}
 	}
 	later := func(why string, wait time.Duration) *Error {
 		e := refused(why)
@@ -76,7 +76,7 @@ func Classify(f FailedCall, now time.Time) *Error {
 	case s == 0 || s >= 200 && s <= 299:
 		return f.unanswered()
 	case s == http.StatusTooManyRequests || s == http.StatusForbidden && f.limited():
-		return later("too many calls were made with this token", cmp.Or(wait, leastWait))
+		return later("too many calls were made with this token", cmp.Or(wait, minWait))
 	case s >= 500 || s == http.StatusRequestTimeout || s == http.StatusConflict || s == http.StatusLocked || s == http.StatusTooEarly:
 		return later("it may do so later", wait)
 	case s >= 300 && s <= 399:
@@ -102,9 +102,9 @@ func (f FailedCall) unanswered() *Error {
 	case errors.Is(cause, context.Canceled), errors.Is(cause, context.DeadlineExceeded):
 		e.Message = fmt.Sprintf("%s did not %s in time", f.Host, f.Doing)
 	default:
-		e.Message = fmt.Sprintf("%s did not %s: %s", f.Host, f.Doing, text.Cut(f.clean(fmt.Sprint(cause)), mostSaid))
+		e.Message = fmt.Sprintf("%s did not %s: %s", f.Host, f.Doing, text.Cut(f.clean(fmt.Sprint(cause)), maxSaid))
 	}
-	e.Message = text.Middle(e.Message, mostWhole)
+	e.Message = text.Middle(e.Message, maxWhole)
 	return e
 }
 

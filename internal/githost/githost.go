@@ -23,10 +23,10 @@ type Host interface {
 
 // Bounds of what is read.
 const (
-	MostFiles    = 3000     // entries of a pull request's changed files; GitHub lists no more
-	MostComments = 3000     // comments in which the own one is looked for
-	MostText     = 64 << 10 // bytes of a comment; what is beyond is cut
-	MostBody     = 16 << 20 // bytes of an answer that the HTTP client of a host should take: lists hold patches
+	MaxFiles    = 3000     // entries of a pull request's changed files; GitHub lists no more
+	MaxComments = 3000     // comments in which the own one is looked for
+	MaxText     = 64 << 10 // bytes of a comment; what is beyond is cut
+	MaxBody     = 16 << 20 // bytes of an answer that the HTTP client of a host should take: lists hold patches
 )
 
 // Read says what is read.
@@ -73,7 +73,7 @@ type Person struct {
 type CommentFacts struct {
 	ID      int64
 	Author  Person
-	Text    string // at most MostText bytes
+	Text    string // at most MaxText bytes
 	Created time.Time
 	Updated time.Time
 }

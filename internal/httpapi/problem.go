@@ -119,7 +119,7 @@ func translate(_ huma.Context, _ string, v any) (any, error) {
 	return v, nil
 }
 
-const mostMistakes = 20 // that one answer names
+const maxMistakes = 20 // that one answer names
 
 func mistakes(m *huma.ErrorModel) api.Problem {
 	p := api.Problem{Status: m.Status, Title: http.StatusText(m.Status), Code: codeInvalid, Detail: m.Detail}
@@ -135,7 +135,7 @@ func mistakes(m *huma.ErrorModel) api.Problem {
 	slices.SortFunc(p.Errors, func(a, b api.FieldError) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})
-	p.Errors = p.Errors[:min(len(p.Errors), mostMistakes)]
+	p.Errors = p.Errors[:min(len(p.Errors), maxMistakes)]
 	if len(p.Errors) > 0 {
 		p.Detail = p.Errors[0].Message
 	}

@@ -412,8 +412,8 @@ func bearer(r *http.Request) (string, error) {
 	return token, nil
 }
 
-// mostPassedOver is how much of a body that is too large is read all the same, so that its sender gets the answer.
-const mostPassedOver = 8 << 20
+// maxPassedOver is how much of a body that is too large is read all the same, so that its sender gets the answer.
+const maxPassedOver = 8 << 20
 
 // readBody reads the whole body before huma looks at it, so that each failure to read it has the right status.
 func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
@@ -429,7 +429,7 @@ func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
 		switch {
 		case int64(len(text)) > limit:
 			// An answer that is sent while the caller still sends is lost with the connection.
-			_, _ = io.CopyN(io.Discard, r.Body, mostPassedOver)
+			_, _ = io.CopyN(io.Discard, r.Body, maxPassedOver)
 			s.writeProblem(w, r, errTooLarge(limit))
 			return
 		case err != nil:

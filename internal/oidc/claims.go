@@ -25,8 +25,8 @@ type header struct {
 
 // parse takes a token apart, without trusting it.
 func parse(token string) (h header, c Claims, err error) {
-	if len(token) > MostToken {
-		return h, nil, refuse("the token has %d bytes: at most %d are read", len(token), MostToken)
+	if len(token) > MaxToken {
+		return h, nil, refuse("the token has %d bytes: at most %d are read", len(token), MaxToken)
 	}
 	parts := strings.Split(token, ".")
 	switch {

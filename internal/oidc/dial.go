@@ -32,5 +32,5 @@ func (v *Verifier) CheckAddress(field, address string) error {
 
 // caller makes the HTTP client for issuers.
 func caller(p outbound.Private) *http.Client {
-	return p.Client(outbound.Limits{Setting: setting, Connect: askTime, Timeout: askTime, Redirects: 3, Body: mostAnswer})
+	return p.Client(outbound.Limits{Setting: setting, Connect: askTime, Timeout: askTime, Redirects: 3, Body: maxAnswer})
 }

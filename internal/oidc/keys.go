@@ -26,16 +26,16 @@ import (
 const (
 	askAgain      = 30 * time.Second // after any try
 	askTime       = 5 * time.Second  // for its metadata and its keys together
-	leastAge      = 5 * time.Minute
+	minAge        = 5 * time.Minute
 	usualAge      = time.Hour // if it names none
-	mostAge       = 24 * time.Hour
+	maxAge        = 24 * time.Hour
 	longestOutage = 24 * time.Hour // beyond their age
-	mostMetadata  = 64 << 10
-	mostKeySet    = 256 << 10
-	mostKeys      = 100
-	mostTried     = 4   // keys of one name
-	mostSources   = 500 // issuers; a full map is cleared
-	leastRSA      = 2048
+	maxMetadata   = 64 << 10
+	maxKeySet     = 256 << 10
+	maxKeys       = 100
+	maxTried      = 4   // keys of one name
+	maxSources    = 500 // issuers; a full map is cleared
+	minRSA        = 2048
 )
 
 // source is an issuer's keys as they were last read.
@@ -55,7 +55,7 @@ func (v *Verifier) source(issuer string) *source {
 	defer v.mu.Unlock()
 	s := v.sources[issuer]
 	if s == nil {
-		if len(v.sources) >= mostSources {
+		if len(v.sources) >= maxSources {
 			clear(v.sources)
 		}
 		s = &source{turn: make(chan struct{}, 1)}
@@ -140,7 +140,7 @@ func fitting(keys []jose.JSONWebKey, h header) (out []jose.JSONWebKey) {
 	if h.KeyID == "" && len(out) > 1 {
 		return nil
 	}
-	return out[:min(len(out), mostTried)]
+	return out[:min(len(out), maxTried)]
 }
 
 // suits says whether a key is of the kind that an algorithm works with.
@@ -150,7 +150,7 @@ func suits(k jose.JSONWebKey, alg string) bool {
 	}
 	switch pub := k.Key.(type) {
 	case *rsa.PublicKey:
-		return (strings.HasPrefix(alg, "RS") || strings.HasPrefix(alg, "PS")) && pub.N.BitLen() >= leastRSA
+		return (strings.HasPrefix(alg, "RS") || strings.HasPrefix(alg, "PS")) && pub.N.BitLen() >= minRSA
 	case *ecdsa.PublicKey:
 		bits := map[string]int{"ES256": 256, "ES384": 384, "ES512": 521}
 		return pub.Curve.Params().BitSize == bits[alg]
@@ -160,7 +160,7 @@ func suits(k jose.JSONWebKey, alg string) bool {
 
 // fetch reads an issuer's metadata and its keys.
 func (v *Verifier) fetch(ctx context.Context, issuer string) ([]jose.JSONWebKey, time.Duration, error) {
-	text, _, err := v.get(ctx, strings.TrimRight(issuer, "/")+"/.well-known/openid-configuration", mostMetadata)
+	text, _, err := v.get(ctx, strings.TrimRight(issuer, "/")+"/.well-known/openid-configuration", maxMetadata)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -174,7 +174,7 @@ func (v *Verifier) fetch(ctx context.Context, issuer string) ([]jose.JSONWebKey,
 	if meta.Issuer != issuer {
 		return nil, 0, fmt.Errorf("%w: its metadata is of issuer %.200q", errDown, meta.Issuer)
 	}
-	text, age, err := v.get(ctx, meta.Keys, mostKeySet)
+	text, age, err := v.get(ctx, meta.Keys, maxKeySet)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -190,8 +190,8 @@ func readKeys(text []byte) (out []jose.JSONWebKey, err error) {
 	if err := json.Unmarshal(text, &set); err != nil {
 		return nil, fmt.Errorf("%w: its keys are not JSON: %w", errDown, err)
 	}
-	if len(set.Keys) > mostKeys {
-		return nil, fmt.Errorf("%w: it has %d keys, and at most %d are read", errDown, len(set.Keys), mostKeys)
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("%w: it has %d keys, and at most %d are read", errDown, len(set.Keys), maxKeys)
 	}
 	for _, raw := range set.Keys {
 		var k jose.JSONWebKey
@@ -246,12 +246,12 @@ func age(control string) time.Duration {
 		directives[i] = strings.TrimSpace(directives[i])
 	}
 	if slices.Contains(directives, "no-store") || slices.Contains(directives, "no-cache") {
-		return leastAge
+		return minAge
 	}
 	for _, d := range directives {
 		if rest, ok := strings.CutPrefix(d, "max-age="); ok {
 			if n, err := strconv.ParseUint(rest, 10, 31); err == nil {
-				return min(max(time.Duration(n)*time.Second, leastAge), mostAge)
+				return min(max(time.Duration(n)*time.Second, minAge), maxAge)
 			}
 		}
 	}

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	mostAnswer = 1 << 20          // bytes of an answer to a login
+	maxAnswer  = 1 << 20          // bytes of an answer to a login
 	answerTime = 30 * time.Second // for one
-	mostWords  = 300              // bytes of what an issuer says in an error
+	maxWords   = 300              // bytes of what an issuer says in an error
 )
 
 // Login is how a person logs in to a public client: authorization code with PKCE, and no client secret. It checks what
@@ -84,7 +84,7 @@ func (v *Verifier) Login(ctx context.Context, issuer, clientID string, scopes []
 	l := &Login{Issuer: issuer, ClientID: clientID, Scopes: scopes, HTTP: v.http(), Check: func(what, address string) error {
 		u, err := url.Parse(address)
 		if err != nil {
-			return fmt.Errorf("%s is %s, which is not an address", what, text.Quote(address, mostWords))
+			return fmt.Errorf("%s is %s, which is not an address", what, text.Quote(address, maxWords))
 		}
 		u.RawQuery = "" // only an issuer's own address has none
 		return v.CheckAddress("issuer", u.String())
@@ -92,7 +92,7 @@ func (v *Verifier) Login(ctx context.Context, issuer, clientID string, scopes []
 	v.mu.Lock()
 	a := v.logins[issuer]
 	if a == nil {
-		if len(v.logins) >= mostSources {
+		if len(v.logins) >= maxSources {
 			clear(v.logins)
 		}
 		a = &asked{}
@@ -128,7 +128,7 @@ func (l *Login) Discover(ctx context.Context) error {
 		return fmt.Errorf("ask %s how to log in: %w", l.Issuer, err)
 	}
 	if l.found.Issuer != l.Issuer {
-		return fmt.Errorf("%s says that it is %s: an admin must correct the issuer's address", l.Issuer, text.Quote(l.found.Issuer, mostWords))
+		return fmt.Errorf("%s says that it is %s: an admin must correct the issuer's address", l.Issuer, text.Quote(l.found.Issuer, maxWords))
 	}
 	return l.Check("the token endpoint of "+l.Issuer, l.found.Token)
 }
@@ -144,9 +144,9 @@ type Refusal struct {
 
 func (r *Refusal) Error() string {
 	if r.Text == "" {
-		return "the issuer says " + text.Cut(r.Code, mostWords)
+		return "the issuer says " + text.Cut(r.Code, maxWords)
 	}
-	return text.Cut("the issuer says "+r.Code+": "+r.Text, mostWords)
+	return text.Cut("the issuer says "+r.Code+": "+r.Text, maxWords)
 }
 
 // ask sends a request and reads its answer. A refusal is a *Refusal.
@@ -162,7 +162,7 @@ func (l *Login) ask(request *http.Request, out any) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return err
 	}

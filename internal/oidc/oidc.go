@@ -27,8 +27,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// MostToken is the longest token that is read.
-const MostToken = 16 << 10
+// MaxToken is the longest token that is read.
+const MaxToken = 16 << 10
 
 // skew is how far the clocks of an issuer and of the control plane may be apart.
 const skew = time.Minute

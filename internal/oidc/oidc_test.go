@@ -103,7 +103,7 @@ func TestVerify_RefusesWhatAnAttackerSends(t *testing.T) {
 		"nested":               {signed(map[string]any{"cty": "JWT"}), "cty"},
 		"logout token":         {signed(map[string]any{"typ": "logout+jwt"}), "type"},
 		"encrypted":            {"a.b.c.d.e", "encrypted"},
-		"too long":             {es(with("x", strings.Repeat("x", oidc.MostToken))), "bytes"},
+		"too long":             {es(with("x", strings.Repeat("x", oidc.MaxToken))), "bytes"},
 		"not a token":          {"dfu_something", "three parts"},
 		"twice in it":          {raw(`{"alg":"ES256"}`, `{"aud":"`+audience+`","aud":"x"}`, func(string) []byte { return []byte("x") }), "twice"},
 		"two objects":          {raw(`{"alg":"ES256"}{}`, `{}`, func(string) []byte { return []byte("x") }), "header"},

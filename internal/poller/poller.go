@@ -62,7 +62,7 @@ const (
 	sendTime      = 3 * time.Second        // that a pass keeps for sending before its deadline
 	maxRetryAfter = 10 * time.Minute       // longest Retry-After that is obeyed; longer is a mistake
 	firstPause    = time.Second            // after the first failure, or the first empty answer
-	leastPause    = 100 * time.Millisecond // after a pass that found no room
+	minPause      = 100 * time.Millisecond // after a pass that found no room
 	roomPause     = time.Second            // between two looks at whether there is room
 	depthPause    = 5 * time.Second        // between two looks at a queue that was too full
 )
@@ -369,7 +369,7 @@ func Pause(s Summary, err error, streak int, jitter float64, cfg Config) (time.D
 	case after > 0:
 		return after, "the control plane asked to wait"
 	case s.Blocked != "":
-		return min(max(s.Recheck, leastPause), cfg.PollingInterval), s.Blocked
+		return min(max(s.Recheck, minPause), cfg.PollingInterval), s.Blocked
 	case s.Claimed > 0:
 		return 0, "there was work"
 	case worked(s, cfg):

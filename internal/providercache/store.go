@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	unfinished  = ".new-"     // begins the name of a package that is being copied
-	mostWaiting = 16          // tasks whose packages wait to be taken in; those of further ones are not kept
-	settleTime  = time.Minute // from when a package leaves the index until the tasks are listed that may have found it
-	mostUsed    = 1000        // lines of what a task says that it used
+	unfinished = ".new-"     // begins the name of a package that is being copied
+	maxWaiting = 16          // tasks whose packages wait to be taken in; those of further ones are not kept
+	settleTime = time.Minute // from when a package leaves the index until the tasks are listed that may have found it
+	maxUsed    = 1000        // lines of what a task says that it used
 )
 
 // Config says where the cache is and how large it may be.
@@ -163,7 +163,7 @@ func (s *Store) Take(ref, workDir string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.waiting >= mostWaiting {
+	if s.waiting >= maxWaiting {
 		s.cfg.Log.Info("providers of a task not kept", "task", ref, "reason", "those of others wait")
 		return nil
 	}
@@ -220,7 +220,7 @@ func (s *Store) takeIn(ctx context.Context, ref string) {
 	}
 	defer func() { _ = root.Close() }()
 	s.touch(readUsed(root))
-	look := &look{root: root, most: s.cfg.Bytes, left: mostEntries}
+	look := &look{root: root, most: s.cfg.Bytes, left: maxEntries}
 	packages, err := look.packages()
 	if err != nil {
 		log.Warn("providers of a task not kept", "err", err)
@@ -248,7 +248,7 @@ func readUsed(root *os.Root) (names []string) {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	lines := bufio.NewScanner(io.LimitReader(f, mostUsed*64))
+	lines := bufio.NewScanner(io.LimitReader(f, maxUsed*64))
 	for lines.Scan() {
 		if name, ok := nameOf(lines.Text()); ok {
 			names = append(names, name)

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	mostEntries = 10_000 // files and directories of one task that are looked at
-	levels      = 5      // HOST/NAMESPACE/TYPE/VERSION/OS_ARCH
-	program     = "terraform-provider-"
+	maxEntries = 10_000 // files and directories of one task that are looked at
+	levels     = 5      // HOST/NAMESPACE/TYPE/VERSION/OS_ARCH
+	program    = "terraform-provider-"
 )
 
 var (
 	errKnown = errors.New("the package is in the cache already")
-	errMany  = fmt.Errorf("the task left more than %d files and directories", mostEntries)
+	errMany  = fmt.Errorf("the task left more than %d files and directories", maxEntries)
 )
 
 // look is a look at what a task left. Its code may have written it: no link is followed, nothing is opened that could

@@ -14,13 +14,13 @@ import (
 
 // Bounds within a comment, in bytes. The head and the foot always fit into least.
 const (
-	least      = 16 << 10
-	foot       = 2 << 10 // kept free for what is said at the end
-	mostNotes  = 5
-	mostNote   = 400
-	mostName   = 64 // a workspace's name has no more
-	mostURL    = 500
-	mostMarker = 100 // of an organization or a key
+	least     = 16 << 10
+	foot      = 2 << 10 // kept free for what is said at the end
+	maxNotes  = 5
+	maxNote   = 400
+	maxName   = 64 // a workspace's name has no more
+	maxURL    = 500
+	maxMarker = 100 // of an organization or a key
 )
 
 // Marker is the first line of the comment, which nobody sees. Who updates the comment finds it by this line, among the
@@ -32,7 +32,7 @@ func Marker(organization, key string) string {
 				return r
 			}
 			return '-'
-		}, text.Head(s, mostMarker))
+		}, text.Head(s, maxMarker))
 	}
 	return "<!-- dayfly:" + plain(organization) + "/" + plain(key) + " -->"
 }
@@ -61,7 +61,7 @@ func Render(c Comment, limit int) string {
 		shown, whole := folded(p, body, room-b.Len())
 		b.WriteString(shown)
 		if !whole {
-			cut = append(cut, code(text.Cut(p.Run.Workspace, mostName)))
+			cut = append(cut, code(text.Cut(p.Run.Workspace, maxName)))
 		}
 	}
 	if hidden > 0 {
@@ -79,16 +79,16 @@ func Render(c Comment, limit int) string {
 // notes writes what was asked and what the pull request waits for.
 func (c Comment) notes(b *strings.Builder) {
 	if c.Held != "" {
-		b.WriteString("\n" + code(text.Cut(c.Held, mostNote)) + "\n")
+		b.WriteString("\n" + code(text.Cut(c.Held, maxNote)) + "\n")
 		if c.Commands && IsCommit(c.Commit) {
 			b.WriteString("\nSomebody who may run previews here reads the change first, and then releases this commit with the comment:\n\n```\ndayfly preview " + c.Commit + "\n```\n")
 		}
 	}
-	for i, note := range c.Notes[max(len(c.Notes)-mostNotes, 0):] {
+	for i, note := range c.Notes[max(len(c.Notes)-maxNotes, 0):] {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		b.WriteString("* " + code(text.Cut(note, mostNote)) + "\n")
+		b.WriteString("* " + code(text.Cut(note, maxNote)) + "\n")
 	}
 }
 
@@ -104,7 +104,7 @@ func table(b *strings.Builder, previews []Preview, room int) (hidden int) {
 			n := p.changes()
 			counts = fmt.Sprintf("| %d | %d | %d | %d ", n.Add, n.Change, n.Destroy, n.Replace)
 		}
-		row := fmt.Sprintf("| %s %s| %s |\n", code(text.Cut(p.Run.Workspace, mostName)), counts, p.state())
+		row := fmt.Sprintf("| %s %s| %s |\n", code(text.Cut(p.Run.Workspace, maxName)), counts, p.state())
 		if b.Len()+len(row) > room {
 			return len(previews) - i
 		}
@@ -183,7 +183,7 @@ func folded(p Preview, body []string, room int) (shown string, whole bool) {
 		about, language = "not previewed", "text"
 	}
 	fence := strings.Repeat("`", max(3, longestRun(strings.Join(body, "\n"))+1))
-	head := "\n<details><summary><code>" + entities(text.Cut(p.Run.Workspace, mostName)) + "</code>: " + about + "</summary>\n\n" + fence + language + "\n"
+	head := "\n<details><summary><code>" + entities(text.Cut(p.Run.Workspace, maxName)) + "</code>: " + about + "</summary>\n\n" + fence + language + "\n"
 	end := fence + "\n\n</details>\n"
 	more := func(n int) string { return fmt.Sprintf("    and %d more\n", n) }
 	room -= len(head) + len(end) + len(more(len(body)))
@@ -263,7 +263,7 @@ func Short(commit string) string {
 	if IsCommit(commit) {
 		return commit[:12]
 	}
-	return text.Cut(commit, mostName)
+	return text.Cut(commit, maxName)
 }
 
 // safeLink says whether an address can stand in a link as it is. It is ours, and it is looked at all the same: it may
@@ -271,5 +271,5 @@ func Short(commit string) string {
 func safeLink(address string) bool {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#%=&+"
 	u, err := url.Parse(address)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && len(address) <= mostURL && strings.Trim(address, plain) == ""
+	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && len(address) <= maxURL && strings.Trim(address, plain) == ""
 }

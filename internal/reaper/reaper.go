@@ -67,7 +67,7 @@ const (
 	maxPages   = 1000             // of Held; a longer list is an error
 	perQuery   = 100              // jobs in one States, references in one Describe
 	retryFirst = time.Second      // before the second try of a report
-	retryMost  = 15 * time.Second // between two tries
+	maxRetry   = 15 * time.Second // between two tries
 	retryTime  = 2 * time.Minute  // after which a report is left to the next pass
 )
 
@@ -339,12 +339,12 @@ func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 		return
 	}
 	giveUp := r.cfg.Now().Add(retryTime)
-	for pause := retryFirst; ; pause = min(2*pause, retryMost) {
+	for pause := retryFirst; ; pause = min(2*pause, maxRetry) {
 		err := r.Ended(ctx, t)
 		if err == nil {
 			return
 		}
-		pause = max(pause, min(api.RetryAfter(err), retryMost))
+		pause = max(pause, min(api.RetryAfter(err), maxRetry))
 		if ctx.Err() != nil || r.cfg.Now().Add(pause).After(giveUp) {
 			log.Warn("task end not reported; a later pass does it", "err", err)
 			return

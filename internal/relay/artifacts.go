@@ -39,7 +39,7 @@ type Bytes interface {
 
 const (
 	lendTime  = 10 * time.Minute // for which bytes may come after their announcement
-	mostLent  = 10_000           // announcements that are remembered at once
+	maxLent   = 10_000           // announcements that are remembered at once
 	slowest   = 256 << 10        // bytes of an artifact in a second, below which its transfer is cut off
 	shortest  = 30 * time.Second // that a transfer may take, however small
 	callBytes = "bytes"
@@ -67,10 +67,10 @@ type loan struct {
 func (l *lent) add(to lentTo, key string, a api.Artifact, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.all) >= mostLent {
+	if len(l.all) >= maxLent {
 		maps.DeleteFunc(l.all, func(_ lentTo, one loan) bool { return now.After(one.until) })
 	}
-	if len(l.all) >= mostLent {
+	if len(l.all) >= maxLent {
 		return &workflow.Error{Kind: workflow.ErrBusy, Message: "the relay waits for too many artifacts; try again", RetryAfter: retryAfter}
 	}
 	if l.all == nil {

@@ -23,8 +23,8 @@ const (
 const (
 	perQuery  = 100              // jobs in one question
 	queryWait = 15 * time.Second // how long the control plane may wait with its answer
-	leastGap  = time.Second      // between the beginnings of two rounds of questions
-	mostPause = 15 * time.Second // after a round that failed
+	minGap    = time.Second      // between the beginnings of two rounds of questions
+	maxPause  = 15 * time.Second // after a round that failed
 )
 
 // watcher asks for the states of the jobs whose heartbeats are held, in batches, with one goroutine.
@@ -87,7 +87,7 @@ func (w *watcher) join(me *waiter) bool {
 	default:
 	}
 	// The question under way does not name this job: it is asked again, but not once for each of many jobs.
-	if w.restart != nil && time.Since(w.begun) >= leastGap {
+	if w.restart != nil && time.Since(w.begun) >= minGap {
 		w.restart()
 	}
 	return true
@@ -104,7 +104,7 @@ func (w *watcher) run(ctx context.Context) error {
 	w.on = true
 	w.mu.Unlock()
 	defer w.stop()
-	pause := leastGap
+	pause := minGap
 	for ctx.Err() == nil {
 		select {
 		case <-w.joined: // before the jobs are listed: who joins after that is seen by the next round
@@ -122,12 +122,12 @@ func (w *watcher) run(ctx context.Context) error {
 		if err := w.round(ctx, begun, ids); err != nil {
 			w.log.Warn("held jobs not watched", "jobs", len(ids), "err", err)
 			_ = wait.For(ctx, pause)
-			pause = min(2*pause, mostPause)
+			pause = min(2*pause, maxPause)
 			continue
 		}
-		pause = leastGap
+		pause = minGap
 		// Also after an answer that came at once: it may be about a job whose heartbeat is no longer held.
-		_ = wait.For(ctx, leastGap-time.Since(begun))
+		_ = wait.For(ctx, minGap-time.Since(begun))
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (w *watcher) round(ctx context.Context, begun time.Time, ids []string) erro
 		wait = 0
 	}
 	// Somebody may have joined in the first second, when a round is not ended for it.
-	late := time.AfterFunc(leastGap, func() {
+	late := time.AfterFunc(minGap, func() {
 		if len(w.joined) > 0 {
 			cancel()
 		}

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	announceMost = 20 // artifacts in one call
+	maxAnnounce = 20 // artifacts in one call
 
 	// lentFor is for how long uploads begin after one announcement. A relay takes them a little longer.
 	lentFor = 3 * time.Minute
 
-	transferMost  = 10 * time.Minute // of trying one announcement with its uploads, or one download
-	mostConflicts = 5                // refusals that may be lost races
+	maxTransfer  = 10 * time.Minute // of trying one announcement with its uploads, or one download
+	maxConflicts = 5                // refusals that may be lost races
 )
 
 var errSlow = errors.New("it was tried for too long")
@@ -100,7 +100,7 @@ func (r *run) place(ctx context.Context, left []outgoing) error {
 	var placed []string // not reported yet
 	for len(left) > 0 || len(placed) > 0 {
 		err := r.transfer(ctx, "artifacts", func(ctx context.Context) (api.Control, error) {
-			batch := left[:min(len(left), announceMost)]
+			batch := left[:min(len(left), maxAnnounce)]
 			in := api.NewArtifacts{Placed: placed}
 			for _, a := range batch {
 				in.Artifacts = append(in.Artifacts, a.NewArtifact)
@@ -138,14 +138,14 @@ func (r *run) place(ctx context.Context, left []outgoing) error {
 // transfer is persist for calls that carry bytes, within bounds: a place that refuses them, as a bucket may, says the
 // same as one that is away.
 func (r *run) transfer(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, transferMost, errSlow)
+	ctx, cancel := context.WithTimeoutCause(ctx, maxTransfer, errSlow)
 	defer cancel()
 	var last error
 	conflicts := 0
 	err := r.persist(ctx, what, func(ctx context.Context) (api.Control, error) {
 		control, err := call(ctx)
 		if errors.Is(err, workflow.ErrConflict) {
-			if conflicts++; conflicts == mostConflicts {
+			if conflicts++; conflicts == maxConflicts {
 				err = errors.New(err.Error()) // it was no race
 			}
 		}

@@ -17,7 +17,7 @@ import (
 
 const (
 	heartbeatTimeout = 10 * time.Second // in addition to the announced hold
-	leastInterval    = 10 * time.Millisecond
+	minInterval      = 10 * time.Millisecond
 
 	// firstHeartbeat is the time from the start to the first heartbeat, where heartbeats are held. It need not go at
 	// once, because the answer to start said the same. It goes soon, because it brings news of a cancellation at once.
@@ -36,7 +36,7 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 		r.deadline = min(r.most, told)
 	}
 	if c.HeartbeatSeconds > 0 {
-		r.interval = max(seconds(c.HeartbeatSeconds), leastInterval)
+		r.interval = max(seconds(c.HeartbeatSeconds), minInterval)
 		r.hold = seconds(c.HoldSeconds)
 		r.heard = max(r.heard, sent)
 		r.gather = seconds(c.LogSeconds)
@@ -184,7 +184,7 @@ func (r *run) sendSteps(ctx context.Context, in api.Steps) error {
 }
 
 func newBackoff() *backoff.ExponentialBackOff {
-	b := &backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.4, Multiplier: 2, MaxInterval: mostRetry}
+	b := &backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.4, Multiplier: 2, MaxInterval: maxRetry}
 	b.Reset()
 	return b
 }

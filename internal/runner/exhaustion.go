@@ -19,7 +19,7 @@ import (
 const (
 	diskEvery = 10 * time.Second // between two looks at what the work directory has; longer if a look takes long
 	diskCost  = 20               // the pause is at least so many times what a look takes
-	leastFree = 1 << 20          // bytes: a file system with less is full
+	minFree   = 1 << 20          // bytes: a file system with less is full
 )
 
 // oomKills returns how many processes of this process's cgroup the kernel has killed for memory; 0 if nothing says so.
@@ -67,7 +67,7 @@ func volumeOf(dir string) (volume, error) {
 	return volume{free: s.Bavail * block, size: s.Blocks * block, noFiles: s.Files > 0 && s.Ffree == 0}, nil
 }
 
-func (v volume) full() bool { return v.free < leastFree || v.noFiles }
+func (v volume) full() bool { return v.free < minFree || v.noFiles }
 
 // examine looks for what made a command fail beside its own mistakes. If the run fails, that is why.
 func (r *run) examine(ctx context.Context, oomBefore, exitCode int) {

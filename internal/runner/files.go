@@ -21,11 +21,11 @@ import (
 const (
 	stepArtifacts = "artifacts"
 
-	placeMost    = 5 * time.Minute  // for all files that a job left
+	maxPlace     = 5 * time.Minute  // for all files that a job left
 	placeStopped = 30 * time.Second // for those of a run that was stopped, if its grace has not ended before
 
-	lookMost = 10_000 // files and directories that are looked at
-	tellMost = 10     // of those that are left out, in the log
+	maxLook = 10_000 // files and directories that are looked at
+	maxTell = 10     // of those that are left out, in the log
 )
 
 // keepFiles places what the job left in the directory of artifacts, if anything. That the files cannot be placed fails
@@ -44,7 +44,7 @@ func (r *run) keepFiles(held, life context.Context) {
 	ctx, give := context.WithCancelCause(held)
 	defer give(nil)
 	late := func() { give(errors.New("there was no more time for it")) }
-	defer time.AfterFunc(placeMost, late).Stop()
+	defer time.AfterFunc(maxPlace, late).Stop()
 	defer context.AfterFunc(life, func() { time.AfterFunc(min(placeStopped, r.killTime()-r.clock()), late) })()
 	_ = (&host{r: r}).step(ctx, stepArtifacts, func(ctx context.Context) (string, error) {
 		c.dir(ctx, ".")
@@ -128,7 +128,7 @@ func (c *leftFiles) dir(ctx context.Context, name string) {
 		c.leave(name, err.Error())
 		return
 	}
-	entries, err := d.ReadDir(lookMost - c.seen + 1)
+	entries, err := d.ReadDir(maxLook - c.seen + 1)
 	_ = d.Close()
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.leave(name, err.Error())
@@ -138,8 +138,8 @@ func (c *leftFiles) dir(ctx context.Context, name string) {
 		if ctx.Err() != nil {
 			return
 		}
-		if c.seen++; c.seen > lookMost {
-			c.leave(name, fmt.Sprintf("there are more than %d files and directories, and no more are looked at", lookMost))
+		if c.seen++; c.seen > maxLook {
+			c.leave(name, fmt.Sprintf("there are more than %d files and directories, and no more are looked at", maxLook))
 			return
 		}
 		below := path.Join(name, e.Name())
@@ -157,7 +157,7 @@ func (c *leftFiles) dir(ctx context.Context, name string) {
 				c.leave(below, why)
 			}
 		}
-		if c.seen > lookMost {
+		if c.seen > maxLook {
 			return
 		}
 	}
@@ -206,7 +206,7 @@ func (c *leftFiles) file(name string) (why string) {
 
 // leave leaves something out and remembers to say so.
 func (c *leftFiles) leave(name, why string) {
-	if c.left++; len(c.told) < tellMost {
+	if c.left++; len(c.told) < maxTell {
 		c.told = append(c.told, fmt.Sprintf("left out of the artifacts: %s: %s", text.Quote(name, 200), why))
 	}
 }

@@ -16,7 +16,7 @@ const (
 	// What the results of all policies may have, in bytes of their JSON and in findings of a group.
 	maxFindingBytes = 70 << 10
 	maxWaiverBytes  = 30 << 10
-	mostFindings    = 500
+	maxFindings     = 500
 	// stopsTold is how many groups a failure tells of.
 	stopsTold = 3
 )
@@ -80,7 +80,7 @@ func bounded(all []api.PolicyResult) []api.PolicyResult {
 	for _, outcome := range order {
 		for i := range out {
 			for _, f := range all[i].Findings {
-				if f.Outcome == outcome && len(out[i].Findings) < mostFindings && room(&findings, f) {
+				if f.Outcome == outcome && len(out[i].Findings) < maxFindings && room(&findings, f) {
 					out[i].Findings = append(out[i].Findings, f)
 				}
 			}

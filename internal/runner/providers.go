@@ -57,7 +57,7 @@ func moveProviders(work string, l left) error {
 
 const (
 	mirrorTime = 15 * time.Second // for one question to the mirror
-	mostMirror = 1 << 20          // bytes of an answer
+	maxMirror  = 1 << 20          // bytes of an answer
 )
 
 // mirrored asks the mirror whether it has a version of a provider. If it does not answer, the engine installs the
@@ -90,6 +90,6 @@ func askMirror(ctx context.Context, client *http.Client, mirror, source, version
 	var doc struct {
 		Archives map[string]json.RawMessage `json:"archives"`
 	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, mostMirror)).Decode(&doc)
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxMirror)).Decode(&doc)
 	return err == nil && doc.Archives[providercache.Platform()] != nil, err
 }

@@ -51,7 +51,7 @@ const (
 	reportStopped = 60 * time.Second
 
 	firstRetry = 200 * time.Millisecond
-	mostRetry  = 15 * time.Second
+	maxRetry   = 15 * time.Second
 )
 
 // Relay takes what a runner reports; *client.Runner is one.

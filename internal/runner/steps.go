@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	mostSteps = 50 // in one report
+	maxSteps = 50 // in one report
 
 	// gather is how long a report waits for the next change, unless it is the last. A step often ends just
 	// when the next one begins, so a short job makes only one report.
@@ -85,7 +85,7 @@ func (s *steps) due() (out []api.Step, versions []int) {
 	if s.held {
 		return nil, nil
 	}
-	return s.changed(mostSteps)
+	return s.changed(maxSteps)
 }
 
 // changed is due with the lock held, of at most so many steps.
@@ -102,7 +102,7 @@ func (s *steps) changed(most int) (out []api.Step, versions []int) {
 func (s *steps) hold() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left, _ := s.changed(mostSteps)
+	left, _ := s.changed(maxSteps)
 	s.held = len(left) <= api.MaxLastSteps
 	return s.held
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// mostNames is how many attributes or types are named.
-const mostNames = 10
+// maxNames is how many attributes or types are named.
+const maxNames = 10
 
 // count is a number of resources, with what happens to them.
 type count struct {
@@ -142,7 +142,7 @@ func Inventory(i *api.Inventory) string {
 		types = append(types, fmt.Sprintf("%d %s", t.Count, t.Type))
 	}
 	if len(types) > 0 {
-		said += ": " + text.Some(types, mostNames)
+		said += ": " + text.Some(types, maxNames)
 	}
 	return said
 }
@@ -179,11 +179,11 @@ func Ordered(resources []api.ResourceChange) []api.ResourceChange {
 // About says what else is known of the change of a resource.
 func About(r api.ResourceChange) (out []string) {
 	if len(r.Forces) > 0 {
-		out = append(out, "replaced because of "+text.Some(r.Forces, mostNames))
+		out = append(out, "replaced because of "+text.Some(r.Forces, maxNames))
 	}
 	others := slices.DeleteFunc(slices.Clone(r.Changed), func(name string) bool { return slices.Contains(r.Forces, name) })
 	if len(others) > 0 {
-		out = append(out, "changes "+text.Some(others, mostNames))
+		out = append(out, "changes "+text.Some(others, maxNames))
 	}
 	if r.From != "" {
 		out = append(out, "moved from "+r.From)

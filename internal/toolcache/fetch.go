@@ -25,13 +25,13 @@ import (
 
 // Most bytes of what a publisher sends.
 const (
-	mostList      = 32 << 20
-	mostSums      = 1 << 20
-	mostSignature = 64 << 10
-	mostArchive   = 512 << 20
-	mostBinary    = 1 << 30
+	maxList      = 32 << 20
+	maxSums      = 1 << 20
+	maxSignature = 64 << 10
+	maxArchive   = 512 << 20
+	maxBinary    = 1 << 30
 
-	mostRedirects = 5
+	maxRedirects = 5
 )
 
 //go:embed keys/terraform.asc
@@ -83,7 +83,7 @@ func (s *source) close() { s.transport.CloseIdleConnections() }
 // highest returns the highest version of the list that fits.
 func (s *source) highest(ctx context.Context, want version.Constraints) (*version.Version, error) {
 	var list bytes.Buffer
-	if err := s.read(ctx, s.List, &list, mostList); err != nil {
+	if err := s.read(ctx, s.List, &list, maxList); err != nil {
 		return nil, err
 	}
 	all, err := versionsOf(list.Bytes())
@@ -151,7 +151,7 @@ func (s *source) fetch(ctx context.Context, engine string, v *version.Version, d
 		return fmt.Errorf("keep its archive: %w", err)
 	}
 	sum := sha256.New()
-	err = s.read(ctx, files+archive, io.MultiWriter(f, sum), mostArchive)
+	err = s.read(ctx, files+archive, io.MultiWriter(f, sum), maxArchive)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
@@ -172,10 +172,10 @@ func (s *source) digest(ctx context.Context, address, file string) (string, erro
 		return "", fmt.Errorf("read the key of the publisher: %w", err)
 	}
 	var sums, signature bytes.Buffer
-	if err := s.read(ctx, address, &sums, mostSums); err != nil {
+	if err := s.read(ctx, address, &sums, maxSums); err != nil {
 		return "", err
 	}
-	if err := s.read(ctx, address+s.Signature, &signature, mostSignature); err != nil {
+	if err := s.read(ctx, address+s.Signature, &signature, maxSignature); err != nil {
 		return "", err
 	}
 	if _, err := openpgp.CheckDetachedSignature(keys, bytes.NewReader(sums.Bytes()), &signature, nil); err != nil {
@@ -235,8 +235,8 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 		return ip != nil && ip.IsLoopback()
 	}
 	switch {
-	case len(via) > mostRedirects:
-		return fmt.Errorf("more than %d redirects", mostRedirects)
+	case len(via) > maxRedirects:
+		return fmt.Errorf("more than %d redirects", maxRedirects)
 	case to.URL.Scheme != "https" && !(to.URL.Scheme == "http" && local(via[0].URL) && local(to.URL)):
 		return fmt.Errorf("it redirects to %s, which is not https", to.URL.Hostname())
 	}
@@ -272,9 +272,9 @@ func unpackOne(e *zip.File, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(f, io.LimitReader(from, mostBinary+1))
-	if err == nil && n > mostBinary {
-		err = fmt.Errorf("it is longer than %d MiB", mostBinary>>20)
+	n, err := io.Copy(f, io.LimitReader(from, maxBinary+1))
+	if err == nil && n > maxBinary {
+		err = fmt.Errorf("it is longer than %d MiB", maxBinary>>20)
 	}
 	if err == nil {
 		err = errors.Join(f.Chmod(0o755), f.Sync()) // not before it is complete

@@ -34,10 +34,10 @@ import (
 const (
 	fetchTime = 5 * time.Minute // for one download, with the wait for another one of the same version
 	lockPoll  = 200 * time.Millisecond
-	// mostKept is how many versions of an engine stay after a download. A version that was used within keepFor stays too:
+	// maxKept is how many versions of an engine stay after a download. A version that was used within keepFor stays too:
 	// a run may still need it, and lasts a day at most.
-	mostKept = 10
-	keepFor  = 48 * time.Hour
+	maxKept = 10
+	keepFor = 48 * time.Hour
 
 	digestFile = "archive.sha256"
 	unfinished = ".new-" // begins the name of a directory that is not complete
@@ -235,7 +235,7 @@ func (c *Cache) tidy(engine string, now time.Time) {
 		}
 	}
 	slices.SortFunc(versions, func(a, b entry) int { return cmp.Compare(b.used.UnixNano(), a.used.UnixNano()) })
-	old = append(old, versions[min(len(versions), mostKept):]...)
+	old = append(old, versions[min(len(versions), maxKept):]...)
 	for _, e := range old {
 		if now.Sub(e.used) > keepFor {
 			_ = os.RemoveAll(e.path) // else the next download does it

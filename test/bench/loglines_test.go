@@ -123,14 +123,14 @@ func startOne(tb testing.TB, plane *controlplane.Plane, token string) (api.Job, 
 	return j, run
 }
 
-// mostLogUnits is how many write units a kilobyte of a log may cost.
-const mostLogUnits = 0.3
+// maxLogUnits is how many write units a kilobyte of a log may cost.
+const maxLogUnits = 0.3
 
 func TestLogUnits_AreWithinTheirBound(t *testing.T) {
 	for seed := range uint64(5) {
 		units, kb := logUnits(t, seed)
-		if per := units.Write / kb; per > mostLogUnits {
-			t.Errorf("seed %d: %.0f write units for %.0f KB of log are %.3f each, want at most %.1f", seed, units.Write, kb, per, mostLogUnits)
+		if per := units.Write / kb; per > maxLogUnits {
+			t.Errorf("seed %d: %.0f write units for %.0f KB of log are %.3f each, want at most %.1f", seed, units.Write, kb, per, maxLogUnits)
 		}
 	}
 }
@@ -140,6 +140,6 @@ func TestLogUnits_AreWithinTheirBound(t *testing.T) {
 func BenchmarkUnitsOfLogs(b *testing.B) {
 	units, kb := logUnits(b, 1)
 	per := units.Write / kb
-	judge(b, per <= mostLogUnits, "units of a log's kilobyte", fmt.Sprintf("%.3f written (%.0f for %.0f KB)", per, units.Write, kb), fmt.Sprintf("<= %.1f", mostLogUnits))
+	judge(b, per <= maxLogUnits, "units of a log's kilobyte", fmt.Sprintf("%.3f written (%.0f for %.0f KB)", per, units.Write, kb), fmt.Sprintf("<= %.1f", maxLogUnits))
 	metric(b, per, "write-units/KB")
 }

@@ -19,7 +19,7 @@ const (
 	orphanSweeps = 5
 	aliveFor     = 90 * time.Second // a heartbeat that was taken since proves a task's life
 	stampError   = 30 * time.Second // by which a sign of life may be stamped too early: 20 s unwritten, 10 s of a clock that was read
-	mostTick     = time.Minute      // that one step of the wall clock may add to the service clock
+	maxTick      = time.Minute      // that one step of the wall clock may add to the service clock
 )
 
 // moved is called with every change of a workflow's record.
@@ -59,7 +59,7 @@ func (w *world) heardIsNotLost(old, r *record, call string) {
 	if call != "pass" || old.State != workflow.Running || r.State != workflow.Pending && r.Reason != workflow.ReasonRunnerLost {
 		return
 	}
-	least := workflow.Silence - stampError - time.Duration(w.cp.steps)*mostTick
+	least := workflow.Silence - stampError - time.Duration(w.cp.steps)*maxTick
 	w.engines(func(b *boot, _ *record) {
 		if b.id == old.Holder.Boot && w.clock-b.heard < least {
 			w.fail("no run that is heard is given up", "attempt %d of %s is %s, and its heartbeat was taken %s ago", old.Attempt, r.ID, r.State, w.clock-b.heard)

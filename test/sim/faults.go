@@ -220,14 +220,14 @@ var faults = append(settings, []fault{
 		})
 	}},
 	{"the launcher does not see a task", 4, func(w *world, r *rand.Rand) string {
-		return aTask(w, r, func(t *task) string { return t.hide(between(r, 5*time.Second, mostHidden)) })
+		return aTask(w, r, func(t *task) string { return t.hide(between(r, 5*time.Second, maxHidden)) })
 	}},
 	{"a zone is cut off", 5, func(w *world, r *rand.Rand) string {
-		d, hidden := between(r, 3*time.Minute, 14*time.Minute), between(r, mostHidden/2, mostHidden)
+		d, hidden := between(r, 3*time.Minute, 14*time.Minute), between(r, maxHidden/2, maxHidden)
 		return aTask(w, r, func(t *task) string {
 			t.cut = max(t.cut, w.clock+d)
 			skip, still := r.IntN(4), between(r, time.Minute, 5*time.Minute)
-			w.after(d-mostHidden, "hidden", func() {
+			w.after(d-maxHidden, "hidden", func() {
 				t.hide(hidden)
 				if skip < 2 { // and who has looked in vain thinks about it for a while
 					w.set(trap{from: reap, to: launchers, call: "describe", do: stopAfter, skip: skip, last: still})

@@ -27,8 +27,8 @@ const (
 	sensitiveOutput = "token"
 )
 
-// mostConflicts is how often a runner is refused an input before it gives up.
-const mostConflicts = 5
+// maxConflicts is how often a runner is refused an input before it gives up.
+const maxConflicts = 5
 
 // feeds lets the first workspace feed the others, in every other world.
 func (w *world) feeds(r *rand.Rand) {
@@ -151,7 +151,7 @@ func (b *boot) takeInput(wait time.Duration) {
 	switch {
 	case b.gone:
 		return
-	case errors.Is(err, workflow.ErrConflict) && b.conflicts == mostConflicts:
+	case errors.Is(err, workflow.ErrConflict) && b.conflicts == maxConflicts:
 		b.conclude(workflow.Failed, workflow.ReasonArtifactFailed)
 		return
 	case err != nil:

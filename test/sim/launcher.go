@@ -111,9 +111,9 @@ func (l *simLauncher) launch(r launcher.Request) (launcher.Task, error) {
 	return t.view(), nil
 }
 
-// mostHidden is how long a launcher's lists may lack a living task: they catch up, and do not fall behind again at
+// maxHidden is how long a launcher's lists may lack a living task: they catch up, and do not fall behind again at
 // once. Acting on two looks, a minute apart, relies on that.
-const mostHidden = 45 * time.Second
+const maxHidden = 45 * time.Second
 
 // hide keeps a task out of the lists for a while.
 func (t *task) hide(d time.Duration) string {

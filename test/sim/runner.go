@@ -24,7 +24,7 @@ const (
 	runnerGrace   = 90 * time.Second
 	killMargin    = 15 * time.Second
 	firstRetry    = 200 * time.Millisecond
-	mostRetry     = 15 * time.Second
+	maxRetry      = 15 * time.Second
 	reportStopped = time.Minute
 )
 
@@ -168,7 +168,7 @@ func (b *boot) observe(sent time.Duration, c api.Control) {
 
 // retry is the wait before the next try of a call, and the one after that.
 func (b *boot) retry(wait time.Duration, err error) (now, next time.Duration) {
-	return max(wait, api.RetryAfter(err)), min(2*wait, mostRetry)
+	return max(wait, api.RetryAfter(err)), min(2*wait, maxRetry)
 }
 
 func transient(err error) bool {

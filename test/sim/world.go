@@ -26,17 +26,17 @@ import (
 
 // The parts, as faults and traces name them.
 const (
-	person     = "person"
-	poll       = "poller"
-	dispatch   = "dispatcher"
-	relays     = "relay"
-	reap       = "reaper"
-	plane      = "control plane"
-	runners    = "runner"
-	launchers  = "launcher"
-	queues     = "queue"
-	places     = "place of artifacts"
-	mostNested = 3 // parts that may be stopped at once, each inside a call of another
+	person    = "person"
+	poll      = "poller"
+	dispatch  = "dispatcher"
+	relays    = "relay"
+	reap      = "reaper"
+	plane     = "control plane"
+	runners   = "runner"
+	launchers = "launcher"
+	queues    = "queue"
+	places    = "place of artifacts"
+	maxNested = 3 // parts that may be stopped at once, each inside a call of another
 )
 
 // Violation is something that must never happen, and happened in a run.
@@ -162,7 +162,7 @@ func begin(part string) *process { return &process{part: part, mortal: true} }
 
 // stop stops a part while the rest of the world continues for a time.
 func (w *world) stop(part string, d time.Duration) {
-	if w.nested >= mostNested || w.out != nil {
+	if w.nested >= maxNested || w.out != nil {
 		return
 	}
 	w.tell("%s stands still for %s", part, d)

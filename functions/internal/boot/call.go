@@ -29,7 +29,7 @@ import (
 const (
 	callTries = 3
 	callPause = 200 * time.Millisecond
-	callMost  = time.Second
+	maxCall   = time.Second
 )
 
 // maxAnswer bounds an answer, in bytes; a secret has at most 64 KiB.
@@ -42,7 +42,7 @@ func Repeating(cfg aws.Config) aws.Config {
 		return retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts, o.RateLimiter = callTries, ratelimit.None
 			o.Backoff = retry.BackoffDelayerFunc(func(try int, _ error) (time.Duration, error) {
-				return wait.Backoff(callPause, callMost, try-1), nil
+				return wait.Backoff(callPause, maxCall, try-1), nil
 			})
 		})
 	}
@@ -113,7 +113,7 @@ func (c Caller) repeat(ctx context.Context, call Call) ([]byte, error) {
 		if err == nil || try == callTries || ctx.Err() != nil || !awserr.Of(err).Transient() {
 			return answer, err
 		}
-		if ended := wait.For(ctx, wait.Backoff(callPause, callMost, try-1)); ended != nil {
+		if ended := wait.For(ctx, wait.Backoff(callPause, maxCall, try-1)); ended != nil {
 			return nil, errors.Join(ended, err)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 const (
 	tries     = 3
 	firstWait = 100 * time.Millisecond // mean wait after a failure that passes; it doubles
-	mostWait  = time.Second
+	maxWait   = time.Second
 	patience  = 5 * time.Second // for one try
 )
 
@@ -59,7 +59,7 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, error) {
 func (s *Store) call(ctx context.Context, method, name string, body []byte) (answer []byte, err error) {
 	for try := range tries {
 		if try > 0 {
-			if err := wait.For(ctx, wait.Backoff(firstWait, mostWait, try)); err != nil {
+			if err := wait.For(ctx, wait.Backoff(firstWait, maxWait, try)); err != nil {
 				return nil, err
 			}
 		}

@@ -64,8 +64,8 @@ func newOrganization(c *ledger.Change, name string) {
 // Rules of an admin token that is made elsewhere.
 const (
 	deployedAdmin    = "deployment"   // the names of the token and of its principal
-	leastAdminToken  = 32             // bytes, so that it cannot be guessed
-	mostAdminToken   = 200            // bytes: the most that Authenticate accepts
+	minAdminToken    = 32             // bytes, so that it cannot be guessed
+	maxAdminToken    = 200            // bytes: the most that Authenticate accepts
 	deployedOverlaps = time.Hour      // how long the old value stays valid
 	deployedAction   = "token.deploy" // in the audit trail
 )
@@ -78,9 +78,9 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		return err
 	}
 	value := token.Reveal()
-	if len(value) < leastAdminToken || len(value) > mostAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
+	if len(value) < minAdminToken || len(value) > maxAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
 		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return workflow.Invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", leastAdminToken, mostAdminToken, identity.JobPrefix)
+		return workflow.Invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", minAdminToken, maxAdminToken, identity.JobPrefix)
 	}
 	hash := record.Hash(value)
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
@@ -240,8 +240,8 @@ func retention(r record.Retention, in api.OrganizationSettings) (record.Retentio
 	set(&r.Artifacts, in.ArtifactRetention)
 	set(&r.Audit, in.AuditRetention)
 	switch {
-	case r.Workflows < api.LeastWorkflowRetention || r.Workflows > api.MostWorkflowRetention:
-		return r, workflow.Invalid("workflow_retention_days", "workflows are kept for %d to %d days", api.LeastWorkflowRetention, api.MostWorkflowRetention)
+	case r.Workflows < api.MinWorkflowRetention || r.Workflows > api.MaxWorkflowRetention:
+		return r, workflow.Invalid("workflow_retention_days", "workflows are kept for %d to %d days", api.MinWorkflowRetention, api.MaxWorkflowRetention)
 	case !slices.Contains(api.LogRetentions(), r.Logs):
 		return r, workflow.Invalid("log_retention_days", "logs are kept for 7, 30, 90, 180 or 400 days, not %d", r.Logs)
 	case r.Logs > r.Workflows:
@@ -250,8 +250,8 @@ func retention(r record.Retention, in api.OrganizationSettings) (record.Retentio
 		return r, workflow.Invalid("artifact_retention_days", "artifacts are kept for 7, 30, 90, 180 or 400 days, not %d", r.Artifacts)
 	case r.Artifacts > r.Workflows:
 		return r, workflow.Invalid("artifact_retention_days", "artifacts cannot be kept longer than their workflows: set artifact_retention_days to at most %d, or workflow_retention_days to at least %d", r.Workflows, r.Artifacts)
-	case r.Audit < 0 || r.Audit > api.MostAuditRetention:
-		return r, workflow.Invalid("audit_retention_days", "the audit trail is kept for 1 to %d days, or for ever: 0", api.MostAuditRetention)
+	case r.Audit < 0 || r.Audit > api.MaxAuditRetention:
+		return r, workflow.Invalid("audit_retention_days", "the audit trail is kept for 1 to %d days, or for ever: 0", api.MaxAuditRetention)
 	}
 	return r, nil
 }

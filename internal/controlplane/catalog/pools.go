@@ -129,13 +129,13 @@ func checkAssignments(r *record.Pool) error {
 			}
 		}
 	}
-	return checkLabels(r.Labels, mostPoolLabels)
+	return checkLabels(r.Labels, maxPoolLabels)
 }
 
 // How many labels a pool may have, and how many a workspace may want.
 const (
-	mostPoolLabels  = 20
-	mostLabelTarget = 10
+	maxPoolLabels  = 20
+	maxLabelTarget = 10
 )
 
 var labelForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:=-]{1,63}$`) })
@@ -453,8 +453,8 @@ func (p *Calls) RotatePoolToken(ctx context.Context, who identity.Principal, nam
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.rotate_token", name); err != nil {
 		return api.PoolToken{}, err
 	}
-	const mostOverlap = 7 * 24 * 3600
-	if in.OverlapSeconds < 0 || in.OverlapSeconds > mostOverlap {
+	const maxOverlap = 7 * 24 * 3600
+	if in.OverlapSeconds < 0 || in.OverlapSeconds > maxOverlap {
 		return api.PoolToken{}, workflow.Invalid("overlap_seconds", "an overlap lasts at most a week")
 	}
 	var rec record.Pool

@@ -17,12 +17,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// mostProjectDepth bounds the tree: how many projects lie between a workspace and the root, the root included.
-const mostProjectDepth = 8
+// maxProjectDepth bounds the tree: how many projects lie between a workspace and the root, the root included.
+const maxProjectDepth = 8
 
 // Projects reads a project and those above it into the change, the nearest first; the root is the last.
 func Projects(ctx context.Context, c *ledger.Change, org, name string) (out []record.Project, err error) {
-	for range mostProjectDepth {
+	for range maxProjectDepth {
 		p, ok, err := ledger.Load[record.Project](ctx, c, record.ProjectKey(org, name))
 		switch {
 		case err != nil:
@@ -37,7 +37,7 @@ func Projects(ctx context.Context, c *ledger.Change, org, name string) (out []re
 		}
 		name = p.Parent
 	}
-	return nil, workflow.Refuse(workflow.ErrInvalid, "project", "project %q lies too deep: at most %d projects lie on the way from the root", text.Cut(name, 64), mostProjectDepth)
+	return nil, workflow.Refuse(workflow.ErrInvalid, "project", "project %q lies too deep: at most %d projects lie on the way from the root", text.Cut(name, 64), maxProjectDepth)
 }
 
 // join adds to a change that something new belongs to a project, which was read: its deletion must not miss that. The
@@ -106,7 +106,7 @@ func sees(parents map[string]string, grants map[string]string, name string) bool
 
 // pathTo is a project and those above it, the nearest first.
 func pathTo(parents map[string]string, name string) (out []string) {
-	for range mostProjectDepth {
+	for range maxProjectDepth {
 		if out = append(out, name); name == record.GlobalProject {
 			break
 		}
@@ -280,8 +280,8 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 			return workflow.Invalid("parent", "project %s lies below project %s, or is that project: a project cannot lie below itself", rec.Parent, rec.Name)
 		}
 	}
-	if len(above)+height > mostProjectDepth {
-		return workflow.Invalid("parent", "below project %s it would lie too deep: at most %d projects lie on the way from the root", rec.Parent, mostProjectDepth)
+	if len(above)+height > maxProjectDepth {
+		return workflow.Invalid("parent", "below project %s it would lie too deep: at most %d projects lie on the way from the root", rec.Parent, maxProjectDepth)
 	}
 	return nil
 }

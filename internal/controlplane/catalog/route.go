@@ -25,12 +25,12 @@ import (
 
 // The most that an organization has in use at once. A claim reads all label sets that its pool has.
 const (
-	mostLabelSets = 64
-	mostPins      = 100
+	maxLabelSets = 64
+	maxPins      = 100
 )
 
-// mostWoken is how many pools of a label set are woken for a run; the others find it when they look.
-const mostWoken = 10
+// maxWoken is how many pools of a label set are woken for a run; the others find it when they look.
+const maxWoken = 10
 
 // How much of a rerouting is done by the call that caused it.
 const (
@@ -51,7 +51,7 @@ func route(ctx context.Context, c *ledger.Change, org string, ws record.Workspac
 	}
 	pools, err := AllPools(ctx, c, org)
 	for _, pool := range pools {
-		if len(out.Wake) < mostWoken && !pool.Closed && choice.Covers(pool) && pool.Serves(choice.Scope) {
+		if len(out.Wake) < maxWoken && !pool.Closed && choice.Covers(pool) && pool.Serves(choice.Scope) {
 			out.Wake = append(out.Wake, pool.ID)
 		}
 	}
@@ -310,7 +310,7 @@ func checkRoute(w *api.Workspace) error {
 	case len(w.Runner) > 128 || strings.ContainsFunc(w.Runner, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return workflow.Invalid("runner", "the name of an instance has at most 128 printable characters without spaces")
 	}
-	return checkLabels(w.Labels, mostLabelTarget)
+	return checkLabels(w.Labels, maxLabelTarget)
 }
 
 // poolOf reads the pool that a workspace leads to; none with labels. It refuses a closed one. The commit fails if the
@@ -375,14 +375,14 @@ func count(ctx context.Context, c *ledger.Change, org string, before, after api.
 		routes.Labels = map[string]int{}
 	}
 	var fits bool
-	if routes.Labels, fits = add(routes.Labels, set(before), set(after), mostLabelSets); !fits {
-		return workflow.Refuse(workflow.ErrInUse, "labels", "workspaces of the organization already want %d different sets of labels, and no more are possible: use one of those, or change a workspace that is the only one with its set", mostLabelSets)
+	if routes.Labels, fits = add(routes.Labels, set(before), set(after), maxLabelSets); !fits {
+		return workflow.Refuse(workflow.ErrInUse, "labels", "workspaces of the organization already want %d different sets of labels, and no more are possible: use one of those, or change a workspace that is the only one with its set", maxLabelSets)
 	}
 	if routes.Pins == nil {
 		routes.Pins = map[string]int{}
 	}
-	if routes.Pins, fits = add(routes.Pins, before.Runner, after.Runner, mostPins); !fits {
-		return workflow.Refuse(workflow.ErrInUse, "runner", "workspaces of the organization are already pinned to %d different instances, and no more are possible: name one of those, or let a workspace go to its pool", mostPins)
+	if routes.Pins, fits = add(routes.Pins, before.Runner, after.Runner, maxPins); !fits {
+		return workflow.Refuse(workflow.ErrInUse, "runner", "workspaces of the organization are already pinned to %d different instances, and no more are possible: name one of those, or let a workspace go to its pool", maxPins)
 	}
 	return nil
 }

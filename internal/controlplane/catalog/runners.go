@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	runnerGone  = time.Hour // after its last call, an instance leaves the list
-	mostRunning = 500       // active workflows that a list of instances reads
+	runnerGone = time.Hour // after its last call, an instance leaves the list
+	maxRunning = 500       // active workflows that a list of instances reads
 )
 
 // Runners lists the instances that were seen under a pool recently, with what each has.
@@ -49,7 +49,7 @@ func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string
 // activeOf reads the active workflows of a pool. They are read one by one after their list, so what ended in between is
 // left out.
 func activeOf(ctx context.Context, c *ledger.Change, poolID string) (out []record.Workflow, err error) {
-	page, err := c.Range(ctx, store.Scan{Part: record.ActivePart(poolID), Limit: mostRunning})
+	page, err := c.Range(ctx, store.Scan{Part: record.ActivePart(poolID), Limit: maxRunning})
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func activeOf(ctx context.Context, c *ledger.Change, poolID string) (out []recor
 	return out, nil
 }
 
-// mostPending is how many claimable workflows of one key and type are counted.
-const mostPending = 200
+// maxPending is how many claimable workflows of one key and type are counted.
+const maxPending = 200
 
 // load adds to what is said of a pool what waits for it, and which launches were refused.
 func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec record.Pool, out *api.Pool) error {
@@ -94,7 +94,7 @@ func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec reco
 	for _, key := range keys {
 		for _, t := range workflow.Types() {
 			if rec.Takes(t) {
-				scans = append(scans, store.Scan{Part: record.ClaimPart(key, t), Limit: mostPending})
+				scans = append(scans, store.Scan{Part: record.ClaimPart(key, t), Limit: maxPending})
 			}
 		}
 	}

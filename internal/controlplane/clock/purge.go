@@ -15,7 +15,7 @@ import (
 // What one pass deletes in one organization is bounded, and so is each of its commits: others wait for no more than
 // one of them.
 const (
-	mostDeleted  = 20_000           // records, and runs that were looked at for some
+	maxDeleted   = 20_000           // records, and runs that were looked at for some
 	longestPurge = 10 * time.Second // and for how long
 	perCommit    = 40               // records
 	runsAtOnce   = 50               // of one page
@@ -80,7 +80,7 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 	return nil
 }
 
-func (s *purge) enough() bool { return s.looked >= mostDeleted || !s.ledger.Now().Before(s.until) }
+func (s *purge) enough() bool { return s.looked >= maxDeleted || !s.ledger.Now().Before(s.until) }
 
 // runs deletes the runs that were submitted before a time.
 func (s *purge) runs(ctx context.Context, before time.Time) error {

@@ -20,15 +20,15 @@ import (
 // record that says how far sealing has come, so of two passes one loses, and a pass that dies has made some seals or
 // none.
 const (
-	sealAge  = 5 * time.Minute
-	mostSeal = 200 // entries of one seal: with their longest texts still one blob
-	mostMade = 50  // seals of one organization in one turn of a pass
+	sealAge = 5 * time.Minute
+	maxSeal = 200 // entries of one seal: with their longest texts still one blob
+	maxMade = 50  // seals of one organization in one turn of a pass
 )
 
 // Forwarding is bounded for the whole pass: a place that does not answer holds nothing else back.
 const (
 	longestForward = 10 * time.Second
-	mostForwarded  = 50 // seals of one organization in one pass
+	maxForwarded   = 50 // seals of one organization in one pass
 )
 
 // Forwarder sends parts of the sealed audit trail to another place. It is called for one organization in the order of
@@ -52,7 +52,7 @@ func (p *pass) seals(org string) turn {
 				p.failed(fmt.Errorf("forward the audit trail of %s: %w", org, err))
 			}
 		}
-		if made < mostMade {
+		if made < maxMade {
 			return nil
 		}
 		return p.seals(org)
@@ -66,7 +66,7 @@ func lostRace(err error) bool {
 // seal makes the seals of one turn, and says how many.
 func (p *Calls) seal(ctx context.Context, org string) (made int, err error) {
 	k := record.SealedKey(org)
-	for ; made < mostMade; made++ {
+	for ; made < maxMade; made++ {
 		r, err := p.ledger.Read(ctx, k)
 		if err != nil {
 			return made, err
@@ -76,7 +76,7 @@ func (p *Calls) seal(ctx context.Context, org string) (made int, err error) {
 			return made, err
 		}
 		now := p.ledger.Now()
-		entries, err := p.entries(ctx, org, state.To, record.At(now.Add(-sealAge)), mostSeal)
+		entries, err := p.entries(ctx, org, state.To, record.At(now.Add(-sealAge)), maxSeal)
 		if err != nil || len(entries) == 0 {
 			return made, err
 		}
@@ -138,7 +138,7 @@ func (p *pass) forwards(ctx context.Context, org string) error {
 	}
 	now.Number = max(now.Number, state.Purged)
 	var failure error
-	for range mostForwarded {
+	for range maxForwarded {
 		if now.Number >= state.Number || failure != nil {
 			break
 		}
@@ -174,7 +174,7 @@ func (p *Calls) forwardOne(ctx context.Context, org string, number int64) error 
 	if !ok {
 		return fmt.Errorf("seal %d of the audit trail is missing", number)
 	}
-	entries, err := p.entries(ctx, org, seal.After, seal.To+"\x00", mostSeal+1)
+	entries, err := p.entries(ctx, org, seal.After, seal.To+"\x00", maxSeal+1)
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,10 @@ import (
 // IssueToken gives a token that ends by itself, for another issuer's token or for a service principal's secret. The
 // caller is not known yet. A refusal of a token whose signature is good is audited; others are only counted.
 func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.IssuedToken, err error) {
-	if in.Expiration != 0 && in.Expiration < int(api.LeastLifetime.Seconds()) {
+	if in.Expiration != 0 && in.Expiration < int(api.MinLifetime.Seconds()) {
 		return out, workflow.Invalid("expiration", "a token lives for at least 60 seconds")
 	}
-	w := wanted{lifetime: time.Duration(min(in.Expiration, int(api.MostLifetime.Seconds()))) * time.Second}
+	w := wanted{lifetime: time.Duration(min(in.Expiration, int(api.MaxLifetime.Seconds()))) * time.Second}
 	if w.kind, err = kindOf(in); err != nil {
 		return out, err
 	}
@@ -86,7 +86,7 @@ func lifetime(asked, allowed time.Duration) time.Duration {
 	if allowed == 0 {
 		allowed = api.DefaultLifetime
 	}
-	return min(asked, allowed, api.MostLifetime)
+	return min(asked, allowed, api.MaxLifetime)
 }
 
 // exchange gives a token for one of a registered issuer.
@@ -262,9 +262,9 @@ func add(to, more map[string]string) map[string]string {
 	return to
 }
 
-// mostName is the longest name of a holder that is kept. Of a longer one the end gives way to a digest, so that no two
+// maxName is the longest name of a holder that is kept. Of a longer one the end gives way to a digest, so that no two
 // holders have the same.
-const mostName = 100
+const maxName = 100
 
 // subjectOf is the holder of an issuer's token. The subject says who that is, and a claim how the name is shown.
 func subjectOf(is record.Settings[record.Issuer], claims oidc.Claims, claim string) api.PrincipalRef {
@@ -292,8 +292,8 @@ func shownName(issuer, v string) string {
 		}
 		return r
 	}, v)
-	if len(plain) > mostName || plain != v {
-		plain = text.Cut(plain, mostName-20) + "~" + record.Hash(v)[:12]
+	if len(plain) > maxName || plain != v {
+		plain = text.Cut(plain, maxName-20) + "~" + record.Hash(v)[:12]
 	}
 	return issuer + "/" + plain
 }
@@ -397,7 +397,7 @@ type refusals struct {
 	counted int
 }
 
-const mostAudited = 20 // refusals in a minute, by one process
+const maxAudited = 20 // refusals in a minute, by one process
 
 // mayAudit says whether one more refusal is audited.
 func (r *refusals) mayAudit(now time.Time) bool {
@@ -407,7 +407,7 @@ func (r *refusals) mayAudit(now time.Time) bool {
 		r.since, r.audited = now, 0
 	}
 	r.audited++
-	return r.audited <= mostAudited
+	return r.audited <= maxAudited
 }
 
 // count logs how many sign-ins were refused, at most once in a minute.

@@ -148,7 +148,7 @@ func checkRule(at string, r api.TrustRule) error {
 	if (r.GroupsClaim == "") != (len(r.Groups) == 0) {
 		return workflow.Invalid(at+".groups_claim", "groups_claim and groups go together")
 	}
-	if d := r.MaxLifetimeSeconds; d != 0 && (d < int(api.LeastLifetime.Seconds()) || d > int(api.MostLifetime.Seconds())) {
+	if d := r.MaxLifetimeSeconds; d != 0 && (d < int(api.MinLifetime.Seconds()) || d > int(api.MaxLifetime.Seconds())) {
 		return workflow.Invalid(at+".max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
 	}
 	switch r.Becomes {

@@ -43,9 +43,9 @@ var pullForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^refs/(?:pull|merge-requests)/([1-9][0-9]{0,8})/[a-z]+$`)
 })
 
-// mostClaim is the longest claim of a pipeline that is kept. A longer one counts as missing: cut, it would name something
+// maxClaim is the longest claim of a pipeline that is kept. A longer one counts as missing: cut, it would name something
 // else.
-const mostClaim = 255
+const maxClaim = 255
 
 // pipelineOf reads what a token says of its pipeline. It is a pure function. The pipeline is protected only if the token
 // says so: its event is one of the host's list, and its ref is protected, or the rule that it fits names an environment,
@@ -53,7 +53,7 @@ const mostClaim = 255
 func pipelineOf(of api.Pipelines, rule api.TrustRule, claims oidc.Claims) record.Pipeline {
 	d := dialects[of.Kind]
 	claim := func(name string) string {
-		if v := claims.Strings(name); len(v) == 1 && len(v[0]) <= mostClaim {
+		if v := claims.Strings(name); len(v) == 1 && len(v[0]) <= maxClaim {
 			return v[0]
 		}
 		return ""

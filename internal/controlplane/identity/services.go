@@ -50,7 +50,7 @@ func settleService(ctx context.Context, c *ledger.Change, org string, s *record.
 	}
 	s.MaxLifetime = cmp.Or(s.MaxLifetime, api.DefaultLifetime)
 	switch {
-	case s.MaxLifetime < api.LeastLifetime || s.MaxLifetime > api.MostLifetime:
+	case s.MaxLifetime < api.MinLifetime || s.MaxLifetime > api.MaxLifetime:
 		return workflow.Invalid("max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
 	case len(s.Grants) > 100:
 		return workflow.Invalid("grants", "a service principal has at most 100 grants")

@@ -10,9 +10,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A session ends by itself: mostSession after it began, and idleSession after somebody last did something in it.
+// A session ends by itself: maxSession after it began, and idleSession after somebody last did something in it.
 const (
-	mostSession = 12 * time.Hour
+	maxSession  = 12 * time.Hour
 	idleSession = 2 * time.Hour
 	seenStep    = 5 * time.Minute // how old the time of the last activity may get before it is written again
 )
@@ -36,7 +36,7 @@ func (p *Calls) SignIn(ctx context.Context, token string) (string, error) {
 	}
 	value, hash := newToken(sessionPrefix)
 	err = p.ledger.Change(ctx, func(_ context.Context, c *ledger.Change) error {
-		s := record.Session{ID: record.NewID("ses_", c.Now), Org: who.Organization, Name: who.Name, ByID: who.ID, Token: record.Hash(token), Seen: c.Now, Expires: c.Now.Add(mostSession)}
+		s := record.Session{ID: record.NewID("ses_", c.Now), Org: who.Organization, Name: who.Name, ByID: who.ID, Token: record.Hash(token), Seen: c.Now, Expires: c.Now.Add(maxSession)}
 		if !who.Expires.IsZero() && who.Expires.Before(s.Expires) {
 			s.Expires = who.Expires
 		}

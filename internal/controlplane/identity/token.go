@@ -203,8 +203,8 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	}
 	var out api.TokenValue
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		if len(in.Grants) > mostGrants {
-			return workflow.Refuse(workflow.ErrInvalid, "grants", "a token has roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
+		if len(in.Grants) > maxGrants {
+			return workflow.Refuse(workflow.ErrInvalid, "grants", "a token has roles in at most %d projects; grant a role in a project above them, which counts in all below it", maxGrants)
 		}
 		if err := checkGrants(ctx, c, who.Organization, "grants", in.Grants); err != nil {
 			return err
@@ -234,16 +234,16 @@ func holder(ctx context.Context, c *ledger.Change, who Principal, in api.NewToke
 	return made.Ref(), err
 }
 
-// mostGrants is how many projects one token has roles in.
-const mostGrants = 50
+// maxGrants is how many projects one token has roles in.
+const maxGrants = 50
 
 // CheckRoles refuses a role that there is not, and grants as checkGrants does.
 func CheckRoles(ctx context.Context, c *ledger.Change, org, at, role string, grants map[string]string) error {
 	if err := checkRole(at+".role", role); err != nil {
 		return err
 	}
-	if len(grants) > mostGrants {
-		return workflow.Invalid(at+".grants", "there are roles in at most %d projects; grant a role in a project above them, which counts in all below it", mostGrants)
+	if len(grants) > maxGrants {
+		return workflow.Invalid(at+".grants", "there are roles in at most %d projects; grant a role in a project above them, which counts in all below it", maxGrants)
 	}
 	return checkGrants(ctx, c, org, at+".grants", grants)
 }

@@ -91,7 +91,7 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 	for id := range done.workflows {
 		l.moved(id)
 	}
-	l.owe(ctx, append(done.wake, l.waitFor(ctx, done.freed, mostWoken-len(done.wake))...), done.marked)
+	l.owe(ctx, append(done.wake, l.waitFor(ctx, done.freed, maxWoken-len(done.wake))...), done.marked)
 	l.tells(ctx, done.news)
 	return nil
 }

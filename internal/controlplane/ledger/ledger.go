@@ -24,7 +24,7 @@ import (
 const (
 	commitTries  = 40                     // decisions made before a call gives up as busy
 	firstWait    = time.Millisecond       // first mean wait after a lost race
-	mostWait     = 100 * time.Millisecond // longest mean wait
+	maxRetryWait = 100 * time.Millisecond // longest mean wait
 	unknownTries = 10                     // repeats of one commit whose answer was lost
 
 	// decidedFor is how long a decision may wait for its commit. What it writes has the time of the decision, and the pass
@@ -220,7 +220,7 @@ func busy(why string) error {
 
 // pause keeps racing calls apart, longer with each try.
 func pause(ctx context.Context, try int) error {
-	return wait.For(ctx, wait.Backoff(firstWait, mostWait, try))
+	return wait.For(ctx, wait.Backoff(firstWait, maxRetryWait, try))
 }
 
 // outOfStore turns a store's error into one that a caller can act on. A read for a decision keeps the store's own

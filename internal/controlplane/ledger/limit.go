@@ -17,8 +17,8 @@ import (
 // A claim that finds no room notes that, and looks again after that (CutShort). An end looks for such notes after its
 // commit. So one of the two sees the other: the claim finds the freed place, or the end wakes the claim's pool.
 
-// mostFolded bounds the entries that one commit folds. With the limit's record it stays below store.MaxOps.
-const mostFolded = 90
+// maxFolded bounds the entries that one commit folds. With the limit's record it stays below store.MaxOps.
+const maxFolded = 90
 
 // place is a place in the limits of a pool and its organization.
 type place struct{ org, pool string }
@@ -71,9 +71,9 @@ func (c *Change) Freed(ctx context.Context, limit store.Key, most int) (entries 
 	return entries, nil
 }
 
-// mostCounted bounds the entries of one partition that are counted at once. Beyond that a limit is shown, and taken, as
+// maxCounted bounds the entries of one partition that are counted at once. Beyond that a limit is shown, and taken, as
 // fuller than it is.
-const mostCounted = 1000
+const maxCounted = 1000
 
 // InUse is how many workflows are active under a limit. It grows only with the limit's version.
 func (c *Change) InUse(ctx context.Context, limit store.Key) (int, error) {
@@ -82,7 +82,7 @@ func (c *Change) InUse(ctx context.Context, limit store.Key) (int, error) {
 		return 0, err
 	}
 	// The entries are read after the counter: what is folded meanwhile makes the answer too high, not too low.
-	entries, err := c.Freed(ctx, limit, mostCounted)
+	entries, err := c.Freed(ctx, limit, maxCounted)
 	return l.Active - len(entries), err
 }
 
@@ -93,11 +93,11 @@ func (l *Ledger) Fold(ctx context.Context, limit store.Key) (n int, more bool, e
 		if err != nil {
 			return err
 		}
-		entries, err := c.Freed(ctx, limit, mostFolded)
+		entries, err := c.Freed(ctx, limit, maxFolded)
 		if err != nil {
 			return err
 		}
-		n = min(len(entries), mostFolded)
+		n = min(len(entries), maxFolded)
 		more, entries = n < len(entries), entries[:n]
 		if n == 0 {
 			return nil
@@ -127,7 +127,7 @@ func (l *Ledger) CutShort(ctx context.Context, org, pool string, limit store.Key
 	}
 	// The entries are read before the counter: what is folded meanwhile is seen in one of the two.
 	c := l.View()
-	entries, err := c.Freed(ctx, limit, mostFolded)
+	entries, err := c.Freed(ctx, limit, maxFolded)
 	if err != nil {
 		return false, err
 	}
@@ -137,7 +137,7 @@ func (l *Ledger) CutShort(ctx context.Context, org, pool string, limit store.Key
 
 // WakeCut wakes pools of an organization whose claims were cut short.
 func (l *Ledger) WakeCut(ctx context.Context, org string) {
-	l.owe(ctx, l.waitFor(ctx, []place{{org: org}}, mostWoken), nil)
+	l.owe(ctx, l.waitFor(ctx, []place{{org: org}}, maxWoken), nil)
 }
 
 // waitFor returns the pools whose claims were cut short by the limits of which places were freed: at most so many,

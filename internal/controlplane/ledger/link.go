@@ -16,14 +16,14 @@ type links struct {
 	to map[store.Key][]store.Key
 }
 
-// mostLinks bounds what is remembered; a full map is cleared.
-const mostLinks = 5_000
+// maxLinks bounds what is remembered; a full map is cleared.
+const maxLinks = 5_000
 
 // Link remembers that who reads one key also reads others.
 func (l *Ledger) Link(from store.Key, to ...store.Key) {
 	l.links.mu.Lock()
 	defer l.links.mu.Unlock()
-	if _, known := l.links.to[from]; l.links.to == nil || !known && len(l.links.to) >= mostLinks {
+	if _, known := l.links.to[from]; l.links.to == nil || !known && len(l.links.to) >= maxLinks {
 		l.links.to = map[store.Key][]store.Key{}
 	}
 	l.links.to[from] = to

@@ -83,14 +83,14 @@ func ListOf[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor strin
 	return PageOf(page, view)
 }
 
-// mostFiltered is how many pages a list reads for one answer when it shows only some of its records.
-const mostFiltered = 10
+// maxFiltered is how many pages a list reads for one answer when it shows only some of its records.
+const maxFiltered = 10
 
 // ListWhere is ListOf for a list of which a caller may see only some records. What it reads is bounded, so a page may
 // have fewer items than were asked for, or none, and still a next.
 func ListWhere[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor string, sees func(R) (bool, error), view func(R, int64) V) (api.Page[V], error) {
 	out := api.Page[V]{Items: []V{}, Next: cursor}
-	for n := 0; n == 0 || n < mostFiltered && s.Limit > 0 && out.Next != ""; n++ {
+	for n := 0; n == 0 || n < maxFiltered && s.Limit > 0 && out.Next != ""; n++ {
 		page, err := l.List(ctx, s, out.Next)
 		if err != nil {
 			return out, err

@@ -134,9 +134,9 @@ type waiter struct {
 	arriving bool // not in a list yet
 }
 
-// mostPromoted bounds what one commit makes claimable: two operations each. One commit frees one place. Many places
+// maxPromoted bounds what one commit makes claimable: two operations each. One commit frees one place. Many places
 // become free at once only when a limit is raised, and then the following commits of the workspace fill the rest.
-const mostPromoted = 30
+const maxPromoted = 30
 
 // maxWaiting is how many waiting runs are searched for one that pushes a state.
 const maxWaiting = 1000
@@ -209,7 +209,7 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 			continue // the slot is taken
 		}
 		if *l.count > 0 && !l.read {
-			limit := mostPromoted
+			limit := maxPromoted
 			if l.changes && q.Unsaved != "" {
 				limit = maxWaiting
 			}

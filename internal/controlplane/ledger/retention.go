@@ -50,7 +50,7 @@ func (c *Change) OrganizationLimit(ctx context.Context, org string, most int) (i
 // kept refuses a run that is past its retention, whether or not its records are deleted by now.
 func (l *Ledger) kept(ctx context.Context, w *record.Workflow) error {
 	now := l.Now()
-	if !w.Over() || w.Submitted.After(record.Before(now, api.LeastWorkflowRetention)) {
+	if !w.Over() || w.Submitted.After(record.Before(now, api.MinWorkflowRetention)) {
 		return nil
 	}
 	days, err := l.Retention(ctx, w.Org)

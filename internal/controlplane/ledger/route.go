@@ -13,11 +13,11 @@ import (
 // changes, the commit that changes the route also moves the claimable runs, as many as fit into it. The route names the
 // old keys until none is left there. Which pools a workspace belongs to is the caller's decision.
 
-// mostOps is up to how many operations a change makes runs claimable, or moves them. The rest is for what build adds.
-const mostOps = 80
+// maxOps is up to how many operations a change makes runs claimable, or moves them. The rest is for what build adds.
+const maxOps = 80
 
 // fits is how many pairs of operations a change still has room for.
-func (c *Change) fits() int { return min(mostPromoted, (mostOps-len(c.ops))/2) }
+func (c *Change) fits() int { return min(maxPromoted, (maxOps-len(c.ops))/2) }
 
 // Route leads a workspace to another key. It reports whether claimable runs are left under old keys: the next Route
 // goes on with them.

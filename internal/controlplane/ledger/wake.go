@@ -29,8 +29,8 @@ type Waker interface {
 	Wake(ctx context.Context, target string) error
 }
 
-// mostWoken bounds how many pools one commit wakes; the others wait for their schedule.
-const mostWoken = 10
+// maxWoken bounds how many pools one commit wakes; the others wait for their schedule.
+const maxWoken = 10
 
 // mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that do
 // so at the same moment one gets through, so a change that lost a race leaves its marks to owe.
@@ -75,8 +75,8 @@ func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]stri
 	}
 	slices.Sort(pools)
 	pools = slices.Compact(pools)
-	if len(pools) > mostWoken {
-		pools = pools[:mostWoken]
+	if len(pools) > maxWoken {
+		pools = pools[:maxWoken]
 	}
 	for _, pool := range pools {
 		l.Notify(pool)

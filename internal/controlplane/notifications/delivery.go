@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	deliveryLease  = 2 * time.Minute
-	mostDeliveries = 20  // that one claim hands out
-	maxResult      = 500 // bytes of what a try says
+	deliveryLease = 2 * time.Minute
+	maxDeliveries = 20  // that one claim hands out
+	maxResult     = 500 // bytes of what a try says
 )
 
 // backoff is how long a delivery waits after each of its tries.
@@ -43,8 +43,8 @@ func (p *Calls) ClaimDeliveries(ctx context.Context, who identity.Principal, in 
 	if err := who.NeedsPool("claim deliveries"); err != nil {
 		return out, err
 	}
-	if in.Max < 1 || in.Max > mostDeliveries {
-		return out, workflow.Invalid("max", "max lies between 1 and %d", mostDeliveries)
+	if in.Max < 1 || in.Max > maxDeliveries {
+		return out, workflow.Invalid("max", "max lies between 1 and %d", maxDeliveries)
 	}
 	if in.Instance == "" || len(in.Instance) > 128 {
 		return out, workflow.Invalid("instance", "a claim names its instance, in at most 128 bytes")

@@ -24,8 +24,8 @@ type Message struct {
 
 // Bounds of what a message says, in bytes.
 const (
-	mostDetail = 500
-	mostSlack  = 2500 // Slack cuts a text at 40,000 characters: nobody reads that
+	maxDetail = 500
+	maxSlack  = 2500 // Slack cuts a text at 40,000 characters: nobody reads that
 )
 
 // body is the body of format dayfly.
@@ -92,7 +92,7 @@ func say(m Message) said {
 // Body is the body of a notification in a format. It is a pure function, and its size is bounded.
 func Body(format string, m Message) string {
 	s, n := say(m), m.News
-	detail := text.Middle(text.WithoutEscapes(n.Detail), mostDetail)
+	detail := text.Middle(text.WithoutEscapes(n.Detail), maxDetail)
 	link := ""
 	if m.Address != "" {
 		link = strings.TrimSuffix(m.Address, "/") + "/runs/" + n.Workflow
@@ -136,7 +136,7 @@ func slack(s said, m Message, detail, link string) string {
 	if link != "" {
 		next += "  <" + escape.Replace(link) + "|" + n.Workflow + ">"
 	}
-	return text.Cut(strings.Join(append(lines, next), "\n"), mostSlack)
+	return text.Cut(strings.Join(append(lines, next), "\n"), maxSlack)
 }
 
 // code shows what others wrote as it is.

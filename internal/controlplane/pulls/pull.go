@@ -27,8 +27,8 @@ import (
 // have idempotency keys, the record names the version that was read, and a delivery that was not reported is claimed
 // again. So a control plane that dies in between does the rest when the lease of the delivery has lapsed.
 
-// mostPreviews is how many workspaces one pull request previews; its comment says how many are left out.
-const mostPreviews = 50
+// maxPreviews is how many workspaces one pull request previews; its comment says how many are left out.
+const maxPreviews = 50
 
 // PullRead does what follows from a pull request that a delivery has read, in a try that began at a time. It returns what
 // came of the try: what was read can be of no use, or too old.
@@ -172,7 +172,7 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 			continue
 		case len(v.only) > 0 && !slices.Contains(v.only, ws.Name):
 			continue // it stays as it is
-		case len(v.pull.Previews) >= mostPreviews:
+		case len(v.pull.Previews) >= maxPreviews:
 			v.pull.Left++
 			continue
 		case was >= 0 && v.anew == "":

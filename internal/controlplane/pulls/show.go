@@ -90,7 +90,7 @@ func (p *Calls) showOf(ctx context.Context, org string, host record.Settings[api
 		out.Notes = append(out.Notes, pull.Note)
 	}
 	if pull.Left > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d workspaces more: at most %d are previewed.", pull.Left, mostPreviews))
+		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d workspaces more: at most %d are previewed.", pull.Left, maxPreviews))
 	}
 	var shows []string
 	for _, one := range pull.Previews {

@@ -16,8 +16,8 @@ import (
 
 // Bounds of what a level requires.
 const (
-	mostApprovalRules   = 10
-	mostApprovalChanges = 1_000_000 // N of changes > N
+	maxApprovalRules   = 10
+	maxApprovalChanges = 1_000_000 // N of changes > N
 )
 
 // CheckApproval refuses what a level cannot require. It returns what to keep: nil where no approval is required, else
@@ -36,17 +36,17 @@ func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
 		return nil, nil
 	}
 	out := *in
-	if d, err := time.ParseDuration(in.Expires); in.Expires != "" && (err != nil || d <= 0 || d > api.MostApprovalExpires || len(in.Expires) > 40) {
-		return refuse("expires", "expires is a duration such as 24h, at most %gh; %q is not", api.MostApprovalExpires.Hours(), text.Cut(in.Expires, 40))
+	if d, err := time.ParseDuration(in.Expires); in.Expires != "" && (err != nil || d <= 0 || d > api.MaxApprovalExpires || len(in.Expires) > 40) {
+		return refuse("expires", "expires is a duration such as 24h, at most %gh; %q is not", api.MaxApprovalExpires.Hours(), text.Cut(in.Expires, 40))
 	}
-	if len(in.Rules) > mostApprovalRules {
-		return refuse("rules", "there are at most %d rules", mostApprovalRules)
+	if len(in.Rules) > maxApprovalRules {
+		return refuse("rules", "there are at most %d rules", maxApprovalRules)
 	}
 	out.Rules = nil
 	for i, s := range in.Rules {
 		r, ok := parseRule(s)
 		if !ok {
-			return refuse(fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces, policies or changes > N with N from 0 to %d; %q is not", mostApprovalChanges, text.Cut(s, 40))
+			return refuse(fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces, policies or changes > N with N from 0 to %d; %q is not", maxApprovalChanges, text.Cut(s, 40))
 		}
 		if !slices.Contains(out.Rules, r.String()) {
 			out.Rules = append(out.Rules, r.String())
@@ -73,8 +73,8 @@ func parseRule(s string) (rule, bool) {
 	word, number, ok := strings.Cut(s, ">")
 	number = strings.Trim(number, " ")
 	n, err := strconv.ParseUint(number, 10, 32) // takes no sign
-	ok = ok && len(s) <= 40 && strings.Trim(word, " ") == "changes" && err == nil && n <= mostApprovalChanges
-	return rule{"changes", int(n)}, ok //nolint:gosec // at most mostApprovalChanges where it is used
+	ok = ok && len(s) <= 40 && strings.Trim(word, " ") == "changes" && err == nil && n <= maxApprovalChanges
+	return rule{"changes", int(n)}, ok //nolint:gosec // at most maxApprovalChanges where it is used
 }
 
 // String is the spelling that is kept.

@@ -9,10 +9,10 @@ import (
 
 // Bounds of the service clock, and of the clocks of the pools.
 const (
-	mostTick = time.Minute      // most that a pass adds, so that a step of the wall clock cannot put it ahead
-	setBack  = 5 * time.Minute  // more than this: the wall clock was set back; less: another machine's is ahead
-	oneCall  = time.Minute      // a pool need not be heard more than once in this time
-	mostGap  = 30 * time.Minute // the longest silence of a pool that excuses its runs
+	maxTick = time.Minute      // most that a pass adds, so that a step of the wall clock cannot put it ahead
+	setBack = 5 * time.Minute  // more than this: the wall clock was set back; less: another machine's is ahead
+	oneCall = time.Minute      // a pool need not be heard more than once in this time
+	maxGap  = 30 * time.Minute // the longest silence of a pool that excuses its runs
 )
 
 // Time is one moment on all the clocks that decisions use.
@@ -26,7 +26,7 @@ type Time struct {
 func (t Time) Wall(at time.Time) time.Time { return t.Now.Add(at.Sub(t.Service)) }
 
 // Advance moves the service clock on to now. It counts only time in which the control plane was running, as far as
-// its passes show. A gap between two passes adds at most mostTick. The first pass of a process that makes all passes
+// its passes show. A gap between two passes adds at most maxTick. The first pass of a process that makes all passes
 // adds nothing, because it does not know what was before it. So an outage, a crash loop or a step of the wall clock
 // does not make a run silent or overdue. Between two passes, Advance returns what the clock shows.
 func Advance(c record.Clock, now time.Time, first bool) record.Clock {
@@ -37,19 +37,19 @@ func Advance(c record.Clock, now time.Time, first bool) record.Clock {
 	case gone < 0 && gone >= -setBack:
 		return c
 	case gone > 0 && !first:
-		c.Service = c.Service.Add(min(gone, mostTick))
+		c.Service = c.Service.Add(min(gone, maxTick))
 	}
 	c.Last = now
 	return c
 }
 
 // Lag is by how much a pool's clock is behind the service clock. A pool's clock stands still in minutes without a
-// call of the pool, for at most mostGap. The lag never shrinks, so that a pool that comes and goes keeps its runs.
+// call of the pool, for at most maxGap. The lag never shrinks, so that a pool that comes and goes keeps its runs.
 func Lag(h record.Heard, service time.Time) time.Duration {
 	if h.At.IsZero() {
 		return 0
 	}
-	return h.Lag + min(max(service.Sub(h.At)-oneCall, 0), mostGap)
+	return h.Lag + min(max(service.Sub(h.At)-oneCall, 0), maxGap)
 }
 
 // Hear notes a call of a pool.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	mostActivity = 50 // workspaces of one page
-	lookedBack   = 20 // runs of a workspace among which its last scan is looked for
+	maxActivity = 50 // workspaces of one page
+	lookedBack  = 20 // runs of a workspace among which its last scan is looked for
 )
 
 // Activities lists workspaces by name with what goes on in them: those whose name has part in it. Each costs one read of
@@ -30,7 +30,7 @@ func (p *Calls) Activities(ctx context.Context, who identity.Principal, part, cu
 	}
 	part = strings.ToLower(part)
 	sees := catalog.Sees(ctx, p.ledger.View(), who)
-	all := record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, mostActivity))
+	all := record.Under(record.OrganizationPart(who.Organization), "workspace/", ledger.PageSize(limit, maxActivity))
 	page, err := ledger.ListWhere(ctx, p.ledger, all, cursor, func(ws record.Workspace) (bool, error) {
 		if !strings.Contains(strings.ToLower(ws.W.Name), part) {
 			return false, nil

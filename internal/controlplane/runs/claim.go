@@ -146,8 +146,8 @@ func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Cl
 	return out, more, nil
 }
 
-// mostRepaired bounds the workspaces that one claim routes again. It reads over the runs of others.
-const mostRepaired = 50
+// maxRepaired bounds the workspaces that one claim routes again. It reads over the runs of others.
+const maxRepaired = 50
 
 // repairs is what one claim has done about runs whose route was out of date.
 type repairs struct {
@@ -160,7 +160,7 @@ const repairTries = 3
 
 // left says whether a claim may repair a run, beside others.
 func (r repairs) left(id string, others int) bool {
-	return r.done+others < mostRepaired && r.tries[id] < repairTries
+	return r.done+others < maxRepaired && r.tries[id] < repairTries
 }
 
 // repair routes the workspace of a run again. A run for which that fails does not stop the claims of others.

@@ -38,8 +38,8 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 		return nil
 	case len(in.Commit) != 40 || !pullrequest.IsCommit(in.Commit):
 		return workflow.Invalid("commit", "a commit is named by its 40 hexadecimal digits in lower case, not %q", text.Cut(in.Commit, 64))
-	case in.Number < 0 || in.Number > mostNumber:
-		return workflow.Invalid("number", "the number of a pull request lies between 1 and %d", mostNumber)
+	case in.Number < 0 || in.Number > maxNumber:
+		return workflow.Invalid("number", "the number of a pull request lies between 1 and %d", maxNumber)
 	case !workflow.Plans(in.Type, in.Operation) || in.Type != workflow.Deployment:
 		return workflow.Invalid("operation", "a run of a commit is a deployment that plans: a preview, or an update of a protected pipeline")
 	case push:
@@ -56,8 +56,8 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 	return nil
 }
 
-// mostNumber is the highest number of a pull request: nine digits.
-const mostNumber = 999_999_999
+// maxNumber is the highest number of a pull request: nine digits.
+const maxNumber = 999_999_999
 
 // triggerOf decides what the run of a commit is: a push where a protected pipeline submits it, else a pull request. It
 // refuses a commit of another repository than the workspace's. It is a pure function; checkCommit has passed. What runs

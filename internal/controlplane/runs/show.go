@@ -60,7 +60,7 @@ func (f Filter) wants(w *record.Workflow) bool {
 }
 
 const (
-	mostPages   = 10  // that are read for one answer
+	maxPages    = 10  // that are read for one answer
 	skippedPage = 200 // workflows of each but the first, where a filter has left some out
 )
 
@@ -227,7 +227,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	}
 	oldest := record.At(rules.Latest(record.Before(now, days.Workflows), since.Add(-1)))
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
-	for size, pages := limit, 0; pages < mostPages; pages++ {
+	for size, pages := limit, 0; pages < maxPages; pages++ {
 		page, err := from.query(ctx, from.index, store.Scan{Part: from.part, To: oldest, Limit: size, After: next, Reverse: true})
 		if err != nil {
 			return out, err

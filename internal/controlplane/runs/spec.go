@@ -107,7 +107,7 @@ func olds(spec api.Spec) []string {
 func machineRefs(spec api.Spec) []string {
 	var out []string
 	add := func(ref string) {
-		if (strings.HasPrefix(ref, "file:") || strings.HasPrefix(ref, "vault:")) && len(ref) <= api.MaxSecretRef && len(out) < api.MostSecretRefs && !slices.Contains(out, ref) {
+		if (strings.HasPrefix(ref, "file:") || strings.HasPrefix(ref, "vault:")) && len(ref) <= api.MaxSecretRef && len(out) < api.MaxSecretRefs && !slices.Contains(out, ref) {
 			out = append(out, ref)
 		}
 	}

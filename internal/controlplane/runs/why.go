@@ -57,7 +57,7 @@ type facts struct {
 	changer  record.Workflow // the run that holds the workspace's slot, if the workflow waits for that
 	ofOrg    int             // active workflows
 	ofPool   int
-	orgMost  int
+	maxOrg   int
 	beat     record.Beat
 	review   record.Review  // of its plan, if it is a preview
 	state    api.StateFound // of its workspace then
@@ -124,7 +124,7 @@ func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api
 
 // facts reads what the answer about a workflow depends on.
 func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow) (f facts, err error) {
-	if f.orgMost, err = c.OrganizationLimit(ctx, w.Org, p.cfg.OrganizationLimit); err != nil {
+	if f.maxOrg, err = c.OrganizationLimit(ctx, w.Org, p.cfg.OrganizationLimit); err != nil {
 		return f, err
 	}
 	ofOrg, lane := record.OrganizationLimitKey(w.Org), record.QueueKey(w.WorkspaceID)
@@ -357,8 +357,8 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)
 	case f.waiting:
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
-	case f.ofOrg >= f.orgMost && f.pool.ID == "":
-		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
+	case f.ofOrg >= f.maxOrg && f.pool.ID == "":
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.maxOrg)
 	case w.PlanOf != "" && f.planPool == "":
 		return waitsPlan, "a pool that was deleted, and alone had the plan that it applies: cancel it and make a new preview"
 	case w.PlanOf != "" && !leadsTo(f.route.Key, w):
@@ -381,8 +381,8 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
 	case f.pool.Concurrency > 0 && f.ofPool >= f.pool.Concurrency:
 		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.ofPool, f.pool.Concurrency)
-	case f.ofOrg >= f.orgMost:
-		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.orgMost)
+	case f.ofOrg >= f.maxOrg:
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.maxOrg)
 	}
 	if w.PlanOf != "" && f.now.Now.Sub(f.lastSeen) > catalog.Offline {
 		return waitsRunner, fmt.Sprintf("%s, which has the plan that it applies and has not polled %s", hasPlan(w, f), sinceSeen(f))

@@ -21,9 +21,9 @@ import (
 
 // Bounds of one turn.
 const (
-	mostWrites = 200 // workspaces for which something is submitted or noted
-	turnPage   = 100 // schedules, or workspaces, of one read
-	perSweep   = 50  // records that one commit deletes
+	maxWrites = 200 // workspaces for which something is submitted or noted
+	turnPage  = 100 // schedules, or workspaces, of one read
+	perSweep  = 50  // records that one commit deletes
 )
 
 // turn is one turn over the schedules of an organization.
@@ -64,7 +64,7 @@ func (p *Calls) Turn(ctx context.Context, org string, until time.Time) (left boo
 
 // over says whether the turn has to end.
 func (t *turn) over(ctx context.Context) bool {
-	return t.writes >= mostWrites || ctx.Err() != nil || !t.ledger.Now().Before(t.until)
+	return t.writes >= maxWrites || ctx.Err() != nil || !t.ledger.Now().Before(t.until)
 }
 
 // all goes through the schedules that come behind the one at which the last turn was cut short, then through the others.

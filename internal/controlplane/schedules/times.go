@@ -92,9 +92,9 @@ func checkFields(expr string) error {
 	return nil
 }
 
-// mostPeriods bounds the periods of a time zone that are looked at for one time: there are some in a year, and a 29
+// maxPeriods bounds the periods of a time zone that are looked at for one time: there are some in a year, and a 29
 // February is a Sunday every 28 years.
-const mostPeriods = 300
+const maxPeriods = 300
 
 // asWall is what clocks show at a time, written as if it were UTC: gronx goes through days of 24 hours only.
 func asWall(at time.Time, offset int) time.Time {
@@ -113,7 +113,7 @@ func (t times) offset(at time.Time) int {
 
 // last is the latest time that is not after a moment; zero if there is none.
 func (t times) last(at time.Time) time.Time {
-	for range mostPeriods {
+	for range maxPeriods {
 		start, _ := at.In(t.loc).ZoneBounds()
 		offset := t.offset(at)
 		wall, err := gronx.PrevTickBefore(t.expr, asWall(at, offset).Truncate(time.Minute), true)
@@ -144,7 +144,7 @@ func (t times) next(after time.Time) time.Time {
 	if !t.hourly && !start.IsZero() {
 		wall = rules.Latest(wall, asWall(start, t.offset(start.Add(-time.Second))).Add(-time.Minute)) // what exists twice is over
 	}
-	for range mostPeriods {
+	for range maxPeriods {
 		tick, err := gronx.NextTickAfter(t.expr, wall, false)
 		if err != nil {
 			return time.Time{}
@@ -160,13 +160,13 @@ func (t times) next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// between counts the times between two moments, without both, up to api.MostMissed.
+// between counts the times between two moments, without both, up to api.MaxMissed.
 func (t times) between(from, to time.Time) (n int) {
 	key := [2]int64{from.UnixNano(), to.UnixNano()}
 	if n, ok := t.counted[key]; ok {
 		return n
 	}
-	for at := t.next(from); n < api.MostMissed && !at.IsZero() && at.Before(to); at = t.next(at) {
+	for at := t.next(from); n < api.MaxMissed && !at.IsZero() && at.Before(to); at = t.next(at) {
 		n++
 	}
 	t.counted[key] = n
@@ -176,7 +176,7 @@ func (t times) between(from, to time.Time) (n int) {
 // How far apart looks: at more times than a day has minutes, and over more than the 8 years until a 29 February comes
 // again.
 const (
-	mostApart = 1500
+	maxApart  = 1500
 	longApart = 9 * 366 * 24 * time.Hour
 )
 
@@ -188,7 +188,7 @@ func (t times) apart(after time.Time) time.Duration {
 		return 0
 	}
 	shortest := longApart
-	for until, n := at.Add(longApart), 0; n < mostApart && shortest > time.Minute && at.Before(until); n++ {
+	for until, n := at.Add(longApart), 0; n < maxApart && shortest > time.Minute && at.Before(until); n++ {
 		next := clocks.next(at)
 		if next.IsZero() {
 			break

@@ -357,7 +357,7 @@ func TestBetween_IsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
-	if n := c.between(from, from.Add(record.Day)); n != api.MostMissed {
+	if n := c.between(from, from.Add(record.Day)); n != api.MaxMissed {
 		t.Errorf("%d", n)
 	}
 	if n := c.between(from, from.Add(5*time.Minute)); n != 4 {

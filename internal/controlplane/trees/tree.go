@@ -28,8 +28,8 @@ import (
 // never has two runs and none is lost, whoever takes the step and wherever it dies. Steps are taken when a tree is made
 // or cancelled, and when a run of it ends or the review of its plan is decided; the pass takes those that were missed.
 
-// mostOpenTrees an organization can have that have not ended: the pass looks at each of them.
-const mostOpenTrees = 100
+// maxOpenTrees an organization can have that have not ended: the pass looks at each of them.
+const maxOpenTrees = 100
 
 // errMoved is that a node was due, and is not any more.
 var errMoved = errors.New("the tree has moved meanwhile")
@@ -91,11 +91,11 @@ func (p *Calls) nodesOf(ctx context.Context, c *ledger.Change, who identity.Prin
 	if len(names) > record.MaxTree {
 		return nil, workflow.Refuse(workflow.ErrTooLarge, "workspace", "%d workspaces depend on %s, and a tree has at most %d: begin trees at some of those that depend on it", len(names)-1, root, record.MaxTree)
 	}
-	open, err := c.Range(ctx, store.Scan{Part: record.OpenTreePart(who.Organization), Limit: mostOpenTrees})
+	open, err := c.Range(ctx, store.Scan{Part: record.OpenTreePart(who.Organization), Limit: maxOpenTrees})
 	if err != nil {
 		return nil, err
 	}
-	if len(open.Records) >= mostOpenTrees {
+	if len(open.Records) >= maxOpenTrees {
 		return nil, workflow.Refuse(workflow.ErrConflict, "", "%d trees of the organization have not ended: wait, or cancel some with dayfly tree cancel", len(open.Records))
 	}
 	if err := mayRun(ctx, c, who, names); err != nil {

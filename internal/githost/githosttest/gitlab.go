@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// mostCounted is how many changed files GitLab counts and lists, unless an admin of it says otherwise.
-const mostCounted = 1000
+// maxCounted is how many changed files GitLab counts and lists, unless an admin of it says otherwise.
+const maxCounted = 1000
 
 // routeGitLab serves what https://docs.gitlab.com/api says of merge requests, members, notes and commit statuses.
 func (s *Server) routeGitLab(mux *http.ServeMux) {
@@ -75,8 +75,8 @@ func (s *Server) labMerge(p *Pull) map[string]any {
 	if state == "open" {
 		state = "opened"
 	}
-	if len(p.Files) > mostCounted {
-		count = strconv.Itoa(mostCounted) + "+"
+	if len(p.Files) > maxCounted {
+		count = strconv.Itoa(maxCounted) + "+"
 	}
 	if s.lags {
 		diffed = p.diffed
@@ -102,7 +102,7 @@ func (s *Server) labDiffs(w http.ResponseWriter, r *http.Request, p *Pull) {
 		s.refuse(w, http.StatusInternalServerError, "500 Internal Server Error")
 		return
 	}
-	list, _ := page(r, p.Files[:min(len(p.Files), mostCounted)], 20)
+	list, _ := page(r, p.Files[:min(len(p.Files), maxCounted)], 20)
 	out := []map[string]any{}
 	for _, f := range list {
 		one := map[string]any{"new_path": f.Path, "old_path": f.Path, "renamed_file": f.Previous != "", "diff": "@@ -1 +1 @@\n"}

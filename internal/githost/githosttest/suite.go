@@ -42,7 +42,7 @@ func client(t *testing.T, list ...string) *http.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Client(outbound.Limits{Setting: "private_deliveries of the agent", Body: githost.MostBody})
+	return p.Client(outbound.Limits{Setting: "private_deliveries of the agent", Body: githost.MaxBody})
 }
 
 // Run holds a host to the suite, against the stand-in of its kind.
@@ -228,9 +228,9 @@ func readsBack(t *testing.T, w *world) {
 		t.Fatalf("got %+v, want a comment with its time", got)
 	}
 	check(t, "comment", githost.CommentFacts{ID: id, Author: githost.Person{ID: bob, Login: "bob", CanWrite: true}, Text: "dayfly apply", Created: got.Created, Updated: got.Updated}, *got)
-	w.Edit(id, strings.Repeat("ä", githost.MostText))
+	w.Edit(id, strings.Repeat("ä", githost.MaxText))
 	edited := w.read(t, githost.Read{Number: n, CommentID: id}).Comment
-	if !edited.Updated.After(got.Updated) || !edited.Created.Equal(got.Created) || len(edited.Text) > githost.MostText || len(edited.Text) < githost.MostText/2 {
+	if !edited.Updated.After(got.Updated) || !edited.Created.Equal(got.Created) || len(edited.Text) > githost.MaxText || len(edited.Text) < githost.MaxText/2 {
 		t.Errorf("edited: got %d bytes, made %v, updated %v", len(edited.Text), edited.Created, edited.Updated)
 	}
 	if c := w.read(t, githost.Read{Number: other, CommentID: id}).Comment; c != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	perPage         = 100
-	mostDescription = 140 // of a status
+	perPage        = 100
+	maxDescription = 140 // of a status
 )
 
 // What a token needs, by the names of a fine-grained token's permissions.
@@ -177,7 +177,7 @@ func (c call) mergedAs(ctx context.Context, commit string) (int, error) {
 }
 
 func (c call) files(ctx context.Context, number int) (names githost.Names, err error) {
-	for page := 1; page != 0 && page <= githost.MostFiles/perPage; {
+	for page := 1; page != 0 && page <= githost.MaxFiles/perPage; {
 		list, response, err := c.client.PullRequests.ListFiles(ctx, c.owner, c.name, number, &github.ListOptions{Page: page, PerPage: perPage})
 		if err != nil {
 			return names, c.failed(response, err)
@@ -229,7 +229,7 @@ func (c call) comment(ctx context.Context, number int, id int64, author githost.
 		}
 	}
 	return &githost.CommentFacts{
-		ID: id, Author: by, Text: text.Cut(got.GetBody(), githost.MostText), Created: got.GetCreatedAt().Time, Updated: got.GetUpdatedAt().Time,
+		ID: id, Author: by, Text: text.Cut(got.GetBody(), githost.MaxText), Created: got.GetCreatedAt().Time, Updated: got.GetUpdatedAt().Time,
 	}, nil
 }
 
@@ -278,7 +278,7 @@ func (c call) own(ctx context.Context, m githost.Comment) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for page := 1; page != 0 && page <= githost.MostComments/perPage; {
+	for page := 1; page != 0 && page <= githost.MaxComments/perPage; {
 		list, response, err := c.client.Issues.ListComments(ctx, c.owner, c.name, m.Number, &github.IssueListCommentsOptions{ListOptions: github.ListOptions{Page: page, PerPage: perPage}})
 		if err != nil {
 			return 0, c.failed(response, err)
@@ -333,7 +333,7 @@ func (h *Host) Status(ctx context.Context, s githost.Status) error {
 	if err != nil {
 		return err
 	}
-	state, description := string(s.State), text.Cut(s.Description, mostDescription)
+	state, description := string(s.State), text.Cut(s.Description, maxDescription)
 	status := github.RepoStatus{State: &state, Context: &s.Context, Description: &description}
 	if s.URL != "" {
 		status.TargetURL = &s.URL

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	perPage         = 100
-	diffsPerPage    = 30 // GitLab before 18.0 answers 500 where more are asked for: gitlab-org/gitlab#427168
-	mostDescription = 255
-	mostDepth       = 22 // GitLab nests groups 20 deep
+	perPage        = 100
+	diffsPerPage   = 30 // GitLab before 18.0 answers 500 where more are asked for: gitlab-org/gitlab#427168
+	maxDescription = 255
+	maxDepth       = 22 // GitLab nests groups 20 deep
 )
 
 // What a token needs.
@@ -71,7 +71,7 @@ type call struct {
 }
 
 func (h *Host) call(repository, doing, needs string) (call, error) {
-	return call{h, repository, doing, needs}, githost.CheckRepository(repository, mostDepth)
+	return call{h, repository, doing, needs}, githost.CheckRepository(repository, maxDepth)
 }
 
 // failed translates an error of the library.
@@ -205,7 +205,7 @@ func (c call) path(ctx context.Context, project int64) (string, error) {
 
 // files reads the changed files. Some versions of GitLab say nothing of pages: the last one is a short one.
 func (c call) files(ctx context.Context, number int) (names githost.Names, err error) {
-	for page := int64(1); page <= githost.MostFiles/diffsPerPage; page++ {
+	for page := int64(1); page <= githost.MaxFiles/diffsPerPage; page++ {
 		list, response, err := c.client.MergeRequests.ListMergeRequestDiffs(c.project, int64(number),
 			&gitlab.ListMergeRequestDiffsOptions{ListOptions: gitlab.ListOptions{Page: page, PerPage: diffsPerPage}}, gitlab.WithContext(ctx))
 		if err != nil {
@@ -258,7 +258,7 @@ func (c call) comment(ctx context.Context, number int, id int64, author githost.
 			return nil, err
 		}
 	}
-	return &githost.CommentFacts{ID: id, Author: by, Text: text.Cut(n.Body, githost.MostText), Created: *n.CreatedAt, Updated: *n.UpdatedAt}, nil
+	return &githost.CommentFacts{ID: id, Author: by, Text: text.Cut(n.Body, githost.MaxText), Created: *n.CreatedAt, Updated: *n.UpdatedAt}, nil
 }
 
 // Comment implements githost.Host.
@@ -312,7 +312,7 @@ func (c call) own(ctx context.Context, m githost.Comment) (int64, error) {
 		return 0, c.failed(response, err)
 	}
 	by, up := "created_at", "asc"
-	for page := int64(1); page != 0 && page <= githost.MostComments/perPage; {
+	for page := int64(1); page != 0 && page <= githost.MaxComments/perPage; {
 		list, response, err := c.client.Notes.ListMergeRequestNotes(c.project, int64(m.Number),
 			&gitlab.ListMergeRequestNotesOptions{ListOptions: gitlab.ListOptions{Page: page, PerPage: perPage}, OrderBy: &by, Sort: &up}, gitlab.WithContext(ctx))
 		if err != nil {
@@ -341,7 +341,7 @@ func (h *Host) Status(ctx context.Context, s githost.Status) error {
 	if err != nil {
 		return err
 	}
-	description := text.Cut(s.Description, mostDescription)
+	description := text.Cut(s.Description, maxDescription)
 	o := &gitlab.SetCommitStatusOptions{State: gitlab.BuildStateValue(s.State), Name: &s.Context, Description: &description}
 	if s.State == githost.Failure {
 		o.State = gitlab.Failed

@@ -48,7 +48,7 @@ const (
 	resyncEvery = 15 * time.Second // between two looks when there is no event
 	launchTime  = 60 * time.Second // for all calls of one launch
 	copyTime    = 5 * time.Minute  // for the copy of a source
-	mostPause   = 10 * time.Second
+	maxPause    = 10 * time.Second
 	networkNone = "none"
 )
 
@@ -309,7 +309,7 @@ func (l *Launcher) Watch(ctx context.Context, stopped func(context.Context, laun
 
 // listen reports containers that end, and when it began to listen.
 func (l *Launcher) listen(ctx context.Context, opened chan<- struct{}, ended chan<- container) {
-	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, mostPause) {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		err := l.engine.events(ctx, labelLauncher+"="+l.id, func() {
 			pause = time.Second
 			select {

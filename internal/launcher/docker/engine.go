@@ -22,11 +22,11 @@ import (
 // own socket. The official module would bring thirty others with it, for types of a few lines each.
 
 const (
-	leastAPI    = "1.41" // of Docker Engine 20.10
-	mostAPI     = "1.47" // the newest that this was written for; newer engines support it too
-	callTime    = 30 * time.Second
-	mostAnswer  = 16 << 20
-	mostMessage = 500
+	minAPI     = "1.41" // of Docker Engine 20.10
+	maxAPI     = "1.47" // the newest that this was written for; newer engines support it too
+	callTime   = 30 * time.Second
+	maxAnswer  = 16 << 20
+	maxMessage = 500
 )
 
 // apiError is an engine's refusal.
@@ -83,11 +83,11 @@ func (e *engine) agree(ctx context.Context) (string, error) {
 	}
 	_ = response.Body.Close()
 	theirs := response.Header.Get("Api-Version")
-	if older(theirs, leastAPI) {
-		return "", fmt.Errorf("the Docker engine has API version %q: %s (Docker Engine 20.10) or newer is needed", theirs, leastAPI)
+	if older(theirs, minAPI) {
+		return "", fmt.Errorf("the Docker engine has API version %q: %s (Docker Engine 20.10) or newer is needed", theirs, minAPI)
 	}
-	e.version = mostAPI
-	if older(theirs, mostAPI) {
+	e.version = maxAPI
+	if older(theirs, maxAPI) {
 		e.version = theirs
 	}
 	return e.version, nil
@@ -139,8 +139,8 @@ func (e *engine) send(ctx context.Context, method, path string, query url.Values
 	if json.Unmarshal(text, &said) != nil || said.Message == "" {
 		said.Message = strings.TrimSpace(string(text))
 	}
-	if len(said.Message) > mostMessage {
-		said.Message = strings.ToValidUTF8(said.Message[:mostMessage], "")
+	if len(said.Message) > maxMessage {
+		said.Message = strings.ToValidUTF8(said.Message[:maxMessage], "")
 	}
 	return nil, &apiError{status: response.StatusCode, message: said.Message}
 }
@@ -175,7 +175,7 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("%w at %s: %w", errUnreachable, e.socket, err)
 	}

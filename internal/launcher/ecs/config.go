@@ -52,7 +52,7 @@ const (
 	maxTags           = 50 - 5 // beside those that say whose task it is
 	maxTagKey         = 128
 	freeDisk          = 20 // GiB that a task has without asking
-	mostDisk          = 200
+	maxDisk           = 200
 )
 
 const defaultCallTime = 15 * time.Second
@@ -83,8 +83,8 @@ func (c Config) Validate() error {
 			refuse("images", "%q, named %s, is neither FAMILY, FAMILY:REVISION nor the ARN of a task definition", c.Images[name], name)
 		}
 	}
-	if c.MaxDisk < 0 || c.MaxDisk > mostDisk {
-		refuse("max_disk", "max_disk lies between 0 and %d, not at %d", mostDisk, c.MaxDisk)
+	if c.MaxDisk < 0 || c.MaxDisk > maxDisk {
+		refuse("max_disk", "max_disk lies between 0 and %d, not at %d", maxDisk, c.MaxDisk)
 	}
 	if !isName(c.Container) {
 		refuse("container", "%q is not the name of a container: give the name of the runner's container in the task definition", c.Container)

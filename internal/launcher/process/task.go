@@ -332,7 +332,7 @@ type tail struct {
 
 const (
 	tailSize = 4096
-	mostRest = 1 << 20 // more than a pipe holds: a process that goes on writing is not read for ever
+	maxRest  = 1 << 20 // more than a pipe holds: a process that goes on writing is not read for ever
 )
 
 // newTail returns a tail and the file that the runner writes to.
@@ -377,7 +377,7 @@ func (t *tail) rest() {
 	}
 	_ = conn.Read(func(fd uintptr) bool {
 		b := make([]byte, tailSize)
-		for range mostRest / tailSize {
+		for range maxRest / tailSize {
 			n, err := syscall.Read(int(fd), b)
 			if err != nil || n <= 0 {
 				break

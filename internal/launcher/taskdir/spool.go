@@ -14,8 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// mostSpools are kept at once; the oldest make room.
-const mostSpools = 64
+// maxSpools are kept at once; the oldest make room.
+const maxSpools = 64
 
 // SpoolDir keeps spools in a directory, named by their tasks. It is a launcher.Spooler.
 type SpoolDir struct {
@@ -60,7 +60,7 @@ func (s *SpoolDir) Spools() ([]string, error) {
 	}
 	slices.SortFunc(refs, func(a, b string) int { return kept[b].Compare(kept[a]) })
 	for i, ref := range refs {
-		if i == mostSpools || s.Now().Sub(kept[ref]) > workflow.ReportRetention {
+		if i == maxSpools || s.Now().Sub(kept[ref]) > workflow.ReportRetention {
 			for _, old := range refs[i:] {
 				err = errors.Join(err, s.DropSpool(old))
 			}

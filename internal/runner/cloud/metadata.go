@@ -22,7 +22,7 @@ const (
 	metadataTries   = 6
 	metadataTimeout = 3 * time.Second // of one try
 	metadataWait    = 200 * time.Millisecond
-	metadataMost    = 1 << 20 // bytes of an answer
+	maxMetadata     = 1 << 20 // bytes of an answer
 )
 
 var taskARN = sync.OnceValue(func() *regexp.Regexp {
@@ -81,7 +81,7 @@ func askTask(ctx context.Context, hc *http.Client, address string) (string, erro
 		return "", bare(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, metadataMost))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxMetadata))
 	switch {
 	case err != nil:
 		return "", bare(err)

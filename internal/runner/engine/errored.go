@@ -86,15 +86,15 @@ func keepErrored(ctx context.Context, h Host, j Job, failed error, from *folder,
 	get, push := api.PushErrored(j.Spec.Workflow, j.Spec.Workspace, j.Spec.Engine)
 	var said string
 	if len(kept) > 0 {
-		said = fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", text.Some(kept, mostTold), get, push)
+		said = fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", text.Some(kept, maxTold), get, push)
 	}
 	if len(left) > 0 {
-		said += fmt.Sprintf("; its state could not be written, nor kept as an artifact (%v): it is left as %s in %s, and nothing else has it: there %s, then remove it", errs[0], text.Some(left, mostTold), j.Unsaved, push)
+		said += fmt.Sprintf("; its state could not be written, nor kept as an artifact (%v): it is left as %s in %s, and nothing else has it: there %s, then remove it", errs[0], text.Some(left, maxTold), j.Unsaved, push)
 	}
 	if len(lost) > 0 {
 		whose := "its state"
 		if lost[0] != "." {
-			whose = "the state of " + text.Some(lost, mostTold)
+			whose = "the state of " + text.Some(lost, maxTold)
 		}
 		said += fmt.Sprintf("; %s could not be written, and is lost: %v; import what the log says was made, or delete it, then dayfly repair unlock %s", whose, errs[0], j.Spec.Workspace)
 	}

@@ -191,8 +191,8 @@ func find(ctx context.Context, h Host, j Job, engine, constraint string) (binary
 	return binary{}, notFound(engine, constraint, j.EnginePath, append(seen, otherVersions(j, engine, searchPath, places)...), err)
 }
 
-// mostTold is how many places a failure names of those that were looked at.
-const mostTold = 3
+// maxTold is how many places a failure names of those that were looked at.
+const maxTold = 3
 
 func notFound(engine, want string, extra, seen []string, download error) error {
 	what := engine
@@ -201,11 +201,11 @@ func notFound(engine, want string, extra, seen []string, download error) error {
 	}
 	where := "in PATH"
 	if len(extra) > 0 {
-		where = "in PATH and " + text.Some(extra, mostTold)
+		where = "in PATH and " + text.Some(extra, maxTold)
 	}
 	found := "found none"
 	if len(seen) > 0 {
-		found = "found " + text.Some(seen, mostTold)
+		found = "found " + text.Some(seen, maxTold)
 	}
 	return &Failure{
 		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
@@ -258,7 +258,7 @@ func versionOfJSON(out []byte) (*version.Version, error) {
 	return version.NewVersion(doc.Version)
 }
 
-// atLeast reports whether a version, or a pre-release of it, is no older than the other.
-func atLeast(v *version.Version, oldest string) bool {
+// minAt reports whether a version, or a pre-release of it, is no older than the other.
+func minAt(v *version.Version, oldest string) bool {
 	return v.Core().GreaterThanOrEqual(version.Must(version.NewVersion(oldest)))
 }

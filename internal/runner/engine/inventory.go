@@ -18,7 +18,7 @@ import (
 // name that code has no reason to use.
 const inventoryName = api.FilesDir + "dayfly-inventory.json"
 
-const mostTypes = 200
+const maxTypes = 200
 
 // managed is one resource of a state, without its values.
 type managed struct {
@@ -67,7 +67,7 @@ func inventoryOf(all []managed) *api.Inventory {
 	slices.SortFunc(out.Types, func(a, b api.InventoryCount) int {
 		return cmp.Or(b.Count-a.Count, strings.Compare(a.Type, b.Type))
 	})
-	out.Types = out.Types[:min(len(out.Types), mostTypes)]
+	out.Types = out.Types[:min(len(out.Types), maxTypes)]
 	return out
 }
 

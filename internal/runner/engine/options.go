@@ -153,7 +153,7 @@ func (t *terraform) writeImports() (string, error) {
 	if len(imports) == 0 {
 		return "", nil
 	}
-	if first := importVersions[t.j.Spec.Engine]; !atLeast(t.bin.version, first) {
+	if first := importVersions[t.j.Spec.Engine]; !minAt(t.bin.version, first) {
 		return "", stepFailed(stepPlan, fmt.Errorf("imports need %s %s or later, and this is %s: change engine_version", t.j.Spec.Engine, first, t.bin.version))
 	}
 	name := newName("dayfly_import_", ".tf.json")

@@ -154,7 +154,7 @@ func (g *terragrunt) unplanned(e ended) {
 			names = append(names, u.name)
 		}
 	}
-	g.shown.Missing = cmp.Or(g.shown.Missing, text.Middle("these units have no plan yet that policies can read, because they need outputs of units that were never applied: "+text.Some(names, mostTold), maxDetail))
+	g.shown.Missing = cmp.Or(g.shown.Missing, text.Middle("these units have no plan yet that policies can read, because they need outputs of units that were never applied: "+text.Some(names, maxTold), maxDetail))
 }
 
 // InUnit returns an address with the path of the unit that it is in.

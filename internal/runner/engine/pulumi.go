@@ -127,7 +127,7 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 	if p.bin, err = located(ctx, p.h, p.j); err != nil {
 		return "", err
 	}
-	if !atLeast(p.bin.version, oldestPulumi) {
+	if !minAt(p.bin.version, oldestPulumi) {
 		return "", &Failure{
 			Reason: workflow.ReasonEngineNotFound,
 			Detail: fmt.Sprintf("this version needs pulumi %s or newer; this runner has %s", oldestPulumi, p.bin.version),

@@ -213,7 +213,7 @@ func (d deployment) pending() string {
 	if len(all) == 0 {
 		return ""
 	}
-	return "pulumi was cut off, and does not know what became of: " + text.Some(all, mostTold)
+	return "pulumi was cut off, and does not know what became of: " + text.Some(all, maxTold)
 }
 
 func readDeployment(raw []byte) (deployment, error) {

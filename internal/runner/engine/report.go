@@ -125,7 +125,7 @@ func (e ended) failure(step string) error {
 		if u.broke() {
 			broke++
 		}
-		if u.broke() && broke <= mostCauses {
+		if u.broke() && broke <= maxCauses {
 			parts = append(parts, fmt.Sprintf("%s failed: %s", u.name, firstOf(e.causeOf(u))))
 		}
 	}
@@ -133,15 +133,15 @@ func (e ended) failure(step string) error {
 		{unitSkipped, "not run, because one that they need has failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
 	} {
 		if names := e.named(p.result); len(names) > 0 {
-			parts = append(parts, p.words+text.Some(names, mostNamed))
+			parts = append(parts, p.words+text.Some(names, maxNamed))
 		}
 	}
 	detail = fmt.Sprintf("%s failed in %d of %s. %s", step, broke, text.Count(len(e.units), "unit"), strings.Join(parts, ". "))
 	return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail)}
 }
 
-// mostNamed is how many units of one result a failure names.
-const mostNamed = 10
+// maxNamed is how many units of one result a failure names.
+const maxNamed = 10
 
 // logPrefix is what terragrunt puts before each line of what a unit prints.
 var logPrefix = sync.OnceValue(func() *regexp.Regexp {
@@ -151,6 +151,6 @@ var logPrefix = sync.OnceValue(func() *regexp.Regexp {
 // firstOf is the first error in what terragrunt printed, or said of a unit.
 func firstOf(printed string) string {
 	plain := logPrefix().ReplaceAllString(text.WithoutEscapes(printed), "")
-	first := cmp.Or(firstError(plain), text.Middle(strings.Join(strings.Fields(plain), " "), maxDetail/mostCauses), "its log has the cause")
+	first := cmp.Or(firstError(plain), text.Middle(strings.Join(strings.Fields(plain), " "), maxDetail/maxCauses), "its log has the cause")
 	return strings.TrimSuffix(first, ".")
 }

@@ -125,7 +125,7 @@ func s3Settings(s api.State, key string) map[string]any {
 const s3Lockfile = "1.10.0"
 
 func checkS3(engine string, v *version.Version) error {
-	if !atLeast(v, s3Lockfile) {
+	if !minAt(v, s3Lockfile) {
 		return &Failure{
 			Reason: workflow.ReasonEngineNotFound,
 			Detail: fmt.Sprintf("state kind s3 needs %s %s or newer, which locks with a file in the bucket; this runner has %s", engine, s3Lockfile, v),

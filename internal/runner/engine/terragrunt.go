@@ -29,9 +29,9 @@ const (
 
 	planName = "tfplan.json" // of each unit, below the directory that --json-out-dir names
 
-	mostUnits  = 1000
-	maxReport  = 16 << 20
-	mostCauses = 3 // units whose errors a failure tells
+	maxUnits  = 1000
+	maxReport = 16 << 20
+	maxCauses = 3 // units whose errors a failure tells
 )
 
 // askTerragrunt is what it is asked to say its version.
@@ -160,10 +160,10 @@ func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
 		return "", err
 	}
 	said := "terragrunt " + g.bin.version.String()
-	if !atLeast(g.bin.version, oldestTerragrunt) {
+	if !minAt(g.bin.version, oldestTerragrunt) {
 		return "", &Failure{Reason: workflow.ReasonEngineNotFound, Detail: fmt.Sprintf("%s at %s is too old: Dayfly runs %s or newer", said, g.bin.path, oldestTerragrunt)}
 	}
-	if !atLeast(g.bin.version, withinFrom) { // units outside of the workspace's source path are others' business
+	if !minAt(g.bin.version, withinFrom) { // units outside of the workspace's source path are others' business
 		g.env = append(g.env, "TG_QUEUE_EXCLUDE_EXTERNAL=true")
 	}
 	wrapped := ""
@@ -285,8 +285,8 @@ func (g *terragrunt) readPlans(dir string) error {
 			return err
 		}
 		unit := path.Dir(strings.TrimPrefix(name, dir+"/"))
-		if len(g.plans) == mostUnits {
-			return stepFailed(stepPlan, fmt.Errorf("there are more than %d units: give the workspace a smaller part of the tree", mostUnits))
+		if len(g.plans) == maxUnits {
+			return stepFailed(stepPlan, fmt.Errorf("there are more than %d units: give the workspace a smaller part of the tree", maxUnits))
 		}
 		var s summary
 		raw, err := g.temp.read(name, maxPlanJSON)
@@ -345,7 +345,7 @@ func (g *terragrunt) kept(units []string) ([]api.StateRef, error) {
 	if err == nil && len(lost) > 0 {
 		err = &Failure{
 			Reason: workflow.ReasonStateNotKept,
-			Detail: text.Middle(stateLost(text.Some(lost, mostTold)), maxDetail),
+			Detail: text.Middle(stateLost(text.Some(lost, maxTold)), maxDetail),
 		}
 	}
 	return states, err
@@ -434,7 +434,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	said := fmt.Sprintf("%s, in %s", runtext.Changes(*g.done, true), text.Count(len(g.units), "unit"))
 	if len(late) > 0 {
 		g.out.Truncated = true
-		said += "; what changed in these is in the log, because they could not be planned before: " + text.Some(late, mostTold)
+		said += "; what changed in these is in the log, because they could not be planned before: " + text.Some(late, maxTold)
 	}
 	return said, nil
 }

@@ -38,7 +38,7 @@ type Config struct {
 
 const (
 	path     = "/credentials"
-	mostOpen = 64 // connections at once: the engine can use up its own, and not the runner's descriptors
+	maxOpen  = 64 // connections at once: the engine can use up its own, and not the runner's descriptors
 	slow     = 5 * time.Second
 	answerIn = time.Minute // within which the source has answered
 )
@@ -73,7 +73,7 @@ func Listen(ctx context.Context, cfg Config) (*Lender, error) {
 	}
 	go func() {
 		defer close(l.done)
-		if err := l.server.Serve(netutil.LimitListener(listener, mostOpen)); !errors.Is(err, http.ErrServerClosed) {
+		if err := l.server.Serve(netutil.LimitListener(listener, maxOpen)); !errors.Is(err, http.ErrServerClosed) {
 			cfg.Log.Error("the role's credentials are not lent any more", "err", err)
 		}
 	}()

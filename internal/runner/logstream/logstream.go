@@ -31,15 +31,15 @@ import (
 const (
 	FirstWait = 50 * time.Millisecond
 	BatchWait = 5 * time.Second
-	MostWait  = 30 * time.Second // what a killed task may lose where nothing is left of its disk
+	MaxWait   = 30 * time.Second // what a killed task may lose where nothing is left of its disk
 
 	// reserve is the part of the quota that is kept for the runner's own lines, which say why a run failed.
 	reserve = 1 << 20
 
-	mostPending = 64 << 10 // bytes that are not in the file yet
+	maxPending = 64 << 10 // bytes that are not in the file yet
 
 	firstRetry = 500 * time.Millisecond
-	mostRetry  = 15 * time.Second
+	maxRetry   = 15 * time.Second
 )
 
 // growing is how long lines are gathered for the batches after a reader came; after these, as SetWait says.
@@ -108,12 +108,12 @@ func (s *Stream) SetQuota(quota int64) {
 	s.quota = cmp.Or(quota, api.DefaultLogQuota)
 }
 
-// SetWait says how long lines are gathered for a batch, up to MostWait; 0 means BatchWait. Less than BatchWait means
+// SetWait says how long lines are gathered for a batch, up to MaxWait; 0 means BatchWait. Less than BatchWait means
 // that somebody reads.
 func (s *Stream) SetWait(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d = cmp.Or(min(d, MostWait), BatchWait)
+	d = cmp.Or(min(d, MaxWait), BatchWait)
 	if !s.isRead() && d < BatchWait {
 		s.batches = 0
 	}
@@ -157,7 +157,7 @@ func (s *Stream) add(step, line string, more bool, spare int64) {
 		s.full, l.More = true, false
 		l.Text = fmt.Sprintf(api.RunnerLine+"log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
 	}
-	if s.out.add(l); len(s.out.short) >= mostPending {
+	if s.out.add(l); len(s.out.short) >= maxPending {
 		s.write()
 	}
 	s.signal()
@@ -276,7 +276,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		s.spool.close(s.base == s.next)
 		s.advance()
 	}()
-	retry := backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.3, Multiplier: 2, MaxInterval: mostRetry}
+	retry := backoff.ExponentialBackOff{InitialInterval: firstRetry, RandomizationFactor: 0.3, Multiplier: 2, MaxInterval: maxRetry}
 	retry.Reset()
 	var last time.Time // of the last batch
 	limit := api.MaxLogLines

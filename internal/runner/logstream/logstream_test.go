@@ -552,7 +552,7 @@ func TestSetWait_SaysHowLongLinesAreGathered(t *testing.T) {
 		synctest.Wait()
 		s.SetWait(time.Hour)
 		s.Add("", "third", false)
-		pass(logstream.MostWait - time.Millisecond)
+		pass(logstream.MaxWait - time.Millisecond)
 		synctest.Wait()
 		if got := len(k.texts()); got != 2 {
 			t.Errorf("got %d lines before the longest wait is over, want 2", got)

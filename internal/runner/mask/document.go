@@ -6,25 +6,25 @@ import (
 )
 
 const (
-	mostLeaves = 1000 // of one value
-	mostDepth  = 16   // of documents in texts of documents
+	maxLeaves  = 1000 // of one value
+	maxDepth   = 16   // of documents in texts of documents
 	longNumber = 8    // digits from which on a number is a value of its own
 )
 
 // leaves returns the texts of a value that is a JSON object or array, at any depth, and its numbers of longNumber digits
 // or more: a port or a count is not a secret, a PIN that long may be one. A text that is a document itself is read too.
-// Names of keys, true and false are left out. What is beyond mostLeaves, mostDepth or maxValue is hidden as a part of
+// Names of keys, true and false are left out. What is beyond maxLeaves, maxDepth or maxValue is hidden as a part of
 // its document only. A document that is cut off or malformed is read up to there.
 func leaves(value string) (out []string) {
 	var read func(text string, depth int)
 	read = func(text string, depth int) {
-		if text = strings.TrimSpace(text); depth == mostDepth || len(text) > maxValue || text == "" || text[0] != '{' && text[0] != '[' {
+		if text = strings.TrimSpace(text); depth == maxDepth || len(text) > maxValue || text == "" || text[0] != '{' && text[0] != '[' {
 			return
 		}
 		d := json.NewDecoder(strings.NewReader(text))
 		d.UseNumber()
 		var open []level
-		for len(out) < mostLeaves {
+		for len(out) < maxLeaves {
 			t, err := d.Token()
 			if err != nil {
 				return

@@ -54,8 +54,8 @@ func releases(adv *packp.AdvRefs) []release {
 	return out
 }
 
-// mostTags is how many tags a refusal names.
-const mostTags = 5
+// maxTags is how many tags a refusal names.
+const maxTags = 5
 
 // chooseVersion finds the highest tag that fits a constraint. A pre-release fits only a constraint that names one of the
 // same version.
@@ -68,7 +68,7 @@ func chooseVersion(adv *packp.AdvRefs, constraint string) (want, error) {
 	i := slices.IndexFunc(all, func(r release) bool { return fits.Check(r.version) })
 	if i < 0 {
 		var tags []string
-		for _, r := range all[:min(len(all), mostTags)] {
+		for _, r := range all[:min(len(all), maxTags)] {
 			tags = append(tags, r.tag)
 		}
 		there := "it has no tag that is a version, such as v1.4.2"

@@ -20,7 +20,7 @@ const (
 	// ends as busy.
 	emptyAnswers = 5
 	firstWait    = 10 * time.Millisecond // mean wait before such keys are asked for again; it doubles
-	mostWait     = firstWait << emptyAnswers
+	maxWait      = firstWait << emptyAnswers
 )
 
 // Get implements store.Store.
@@ -68,7 +68,7 @@ func (s *Store) get(ctx context.Context, keys []store.Key) ([]store.Record, erro
 			return nil, fmt.Errorf("get from table %s: %w: %d keys stayed unprocessed", s.table, store.ErrBusy, len(want))
 		}
 		if empty > 0 {
-			if wait.For(ctx, wait.Backoff(firstWait, mostWait, empty)) != nil {
+			if wait.For(ctx, wait.Backoff(firstWait, maxWait, empty)) != nil {
 				return nil, fmt.Errorf("get: %w", ctx.Err())
 			}
 		}

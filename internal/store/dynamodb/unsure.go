@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	unsureFor  = 15 * time.Minute // as long as a repeat may come; the contract asks for ten minutes
-	mostUnsure = 10_000           // some hundred kilobytes
+	unsureFor = 15 * time.Minute // as long as a repeat may come; the contract asks for ten minutes
+	maxUnsure = 10_000           // some hundred kilobytes
 )
 
 // unsure remembers the ids of lone writes whose outcome this process does not know, so that a repeat
@@ -25,14 +25,14 @@ func (u *unsure) remember(id string, now time.Time) {
 	if u.ids == nil {
 		u.ids = map[string]time.Time{}
 	}
-	if len(u.ids) >= mostUnsure {
+	if len(u.ids) >= maxUnsure {
 		for old, at := range u.ids {
 			if now.Sub(at) > unsureFor {
 				delete(u.ids, old)
 			}
 		}
 	}
-	if len(u.ids) < mostUnsure {
+	if len(u.ids) < maxUnsure {
 		u.ids[id] = now
 	}
 }

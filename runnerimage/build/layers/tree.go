@@ -95,7 +95,7 @@ func clean(p string) string { return strings.TrimPrefix(path.Clean("/"+p), "/") 
 func parent(p string) string { return clean(path.Dir("/" + p)) }
 
 // Most links that one path may lead through, as in Linux.
-const mostLinks = 40
+const maxLinks = 40
 
 // Resolve follows every link of a path, and says where it ends and whether something is there. A path whose links do
 // not end is not there. Where a directory on the way is missing, what follows is taken as it is written.
@@ -121,7 +121,7 @@ func (t *Tree) Resolve(p string) (at string, ok bool) {
 			at = next
 			continue
 		}
-		if links++; links > mostLinks {
+		if links++; links > maxLinks {
 			return next, false
 		}
 		if path.IsAbs(n.link) {

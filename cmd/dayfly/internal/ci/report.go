@@ -38,7 +38,7 @@ type smallAnswers struct{ next http.RoundTripper }
 func (s smallAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := s.next.RoundTrip(request)
 	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, githost.MostBody)
+		response.Body = http.MaxBytesReader(nil, response.Body, githost.MaxBody)
 	}
 	return response, err
 }

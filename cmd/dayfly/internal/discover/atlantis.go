@@ -40,7 +40,7 @@ type atlantis struct {
 
 // readAtlantis reads the file, if there is one. What is not carried over becomes a note; nothing is ignored.
 func readAtlantis(fsys fs.FS) (a atlantis, err error) {
-	const mostProjects = 20_000
+	const maxProjects = 20_000
 	data, err := readFile(fsys, atlantisName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil
@@ -53,8 +53,8 @@ func readAtlantis(fsys fs.FS) (a atlantis, err error) {
 		wrong.Add(atlantisName, "cannot be read: %s", text.Cut(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: "), 300))
 		return a, wrong.Err()
 	}
-	if len(a.Projects) > mostProjects {
-		wrong.Add(atlantisName, "has more than %d projects", mostProjects)
+	if len(a.Projects) > maxProjects {
+		wrong.Add(atlantisName, "has more than %d projects", maxProjects)
 	}
 	for i := range a.Projects {
 		dir := path.Clean(a.Projects[i].Dir)

@@ -90,7 +90,7 @@ func (m *module) notes(w *Workspace) {
 	})
 	switch {
 	case len(lacks) > 0 && len(m.configs) > 0:
-		note("the backend lacks %s: write it into state.backend_config, as in one of %s", strings.Join(lacks, ", "), text.Some(m.configs, mostNamed))
+		note("the backend lacks %s: write it into state.backend_config, as in one of %s", strings.Join(lacks, ", "), text.Some(m.configs, maxNamed))
 	case len(lacks) > 0:
 		note("the backend lacks %s: write it into state.backend_config", strings.Join(lacks, ", "))
 	case m.code.Backend == "local", m.code.Backend == "" && !m.code.Cloud && slices.Contains(m.signs, "terraform.tfstate"):
@@ -101,11 +101,11 @@ func (m *module) notes(w *Workspace) {
 	}
 }
 
-// mostNamed is how many files or modules a note names.
-const mostNamed = 5
+// maxNamed is how many files or modules a note names.
+const maxNamed = 5
 
 func chooseVars(files []string) string {
-	return "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: " + text.Some(files, mostNamed)
+	return "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: " + text.Some(files, maxNamed)
 }
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)

@@ -22,8 +22,8 @@ import (
 
 // Bounds of a tree.
 const (
-	mostEntries = 500_000
-	mostBytes   = 512 << 20 // of files that are read
+	maxEntries = 500_000
+	maxBytes   = 512 << 20 // of files that are read
 )
 
 // Options say what the workspaces have in common.
@@ -128,8 +128,8 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 		}
 		return nil
 	}
-	if w.entries++; w.entries > mostEntries {
-		return fmt.Errorf("it has more than %d files: begin further down", mostEntries)
+	if w.entries++; w.entries > maxEntries {
+		return fmt.Errorf("it has more than %d files: begin further down", maxEntries)
 	}
 	dir, base := path.Dir(name), path.Base(name)
 	switch {
@@ -144,8 +144,8 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 		if info, err := d.Info(); err == nil {
 			w.bytes += info.Size()
 		}
-		if w.bytes > mostBytes {
-			return fmt.Errorf("its code has more than %d bytes: begin further down", mostBytes)
+		if w.bytes > maxBytes {
+			return fmt.Errorf("its code has more than %d bytes: begin further down", maxBytes)
 		}
 		m := w.module(dir)
 		m.tofu = m.tofu || strings.Contains(base, ".tofu")

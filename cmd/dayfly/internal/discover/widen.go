@@ -9,8 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 )
 
-// mostModules bounds how many modules are read to find out where they all are.
-const mostModules = 1000
+// maxModules bounds how many modules are read to find out where they all are.
+const maxModules = 1000
 
 // Widen makes the source of a workspace the nearest directory that holds its root module and all modules that this
 // calls by a path. uses is the first of these that lies outside of the root module; empty: there is none, and the
@@ -24,7 +24,7 @@ func Widen(w *api.Workspace) (uses string) {
 	for todo := []string{dir}; len(todo) > 0; todo = todo[1:] {
 		for _, source := range engine.ReadCode(os.DirFS(todo[0]), ".", w.Engine).Modules {
 			module := filepath.Join(todo[0], filepath.FromSlash(source))
-			if !local(source) || seen[module] || len(seen) == mostModules {
+			if !local(source) || seen[module] || len(seen) == maxModules {
 				continue
 			}
 			if info, err := os.Stat(module); err != nil || !info.IsDir() {

@@ -17,7 +17,7 @@ import (
 // Bounds of a request for a token.
 const (
 	tokenTime = 20 * time.Second
-	mostToken = 64 << 10 // bytes of the answer
+	maxToken  = 64 << 10 // bytes of the answer
 )
 
 // HasToken reports whether the job has an OIDC token.
@@ -67,8 +67,8 @@ func ask(ctx context.Context, address string, key redact.String, audience string
 	var answer struct {
 		Value string `json:"value"`
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, mostToken+1))
-	if err != nil || len(body) > mostToken || json.Unmarshal(body, &answer) != nil || answer.Value == "" {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxToken+1))
+	if err != nil || len(body) > maxToken || json.Unmarshal(body, &answer) != nil || answer.Value == "" {
 		return redact.String{}, fmt.Errorf("ask %s for the job's token: its answer holds none", u.Host)
 	}
 	return redact.New(answer.Value), nil

@@ -25,8 +25,8 @@ type progress struct {
 	now     map[string]time.Time // addresses of what is changed, and since when
 }
 
-// mostNow bounds what is remembered of a log.
-const mostNow = 10_000
+// maxNow bounds what is remembered of a log.
+const maxNow = 10_000
 
 // The lines of terraform and tofu, as in
 //
@@ -66,7 +66,7 @@ func (p *progress) read(l api.LogLine) {
 	case change[2] != "":
 		delete(p.now, change[1])
 		p.done++
-	case !known && len(p.now) < mostNow:
+	case !known && len(p.now) < maxNow:
 		if p.now == nil {
 			p.now = map[string]time.Time{}
 		}

@@ -24,7 +24,7 @@ import (
 )
 
 // keepPushed is how long a pushed state lies at the agent. The run, or the preview of it, has taken it long before.
-const keepPushed = 2 * api.MostApprovalExpires
+const keepPushed = 2 * api.MaxApprovalExpires
 
 type statePull struct {
 	Workspace string `arg:"" help:"The workspace."`

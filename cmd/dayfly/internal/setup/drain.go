@@ -18,7 +18,7 @@ import (
 
 const (
 	drainEvery = 2 * time.Second // between looks at what still runs in a pool
-	mostShown  = 200             // workflows that a drain lists
+	maxShown   = 200             // workflows that a drain lists
 )
 
 // pause stops or resumes the claims of a pool.
@@ -29,7 +29,7 @@ func pause(a *cli.App, cl *client.Client, pool string, paused bool) error {
 
 // running is what still runs in a pool.
 func running(ctx context.Context, cl *client.Client, pool string) ([]api.Workflow, error) {
-	page, err := cl.Workflows(ctx, client.Filter{Pool: pool, State: "active", Limit: mostShown})
+	page, err := cl.Workflows(ctx, client.Filter{Pool: pool, State: "active", Limit: maxShown})
 	return page.Items, err
 }
 
@@ -49,7 +49,7 @@ func still(runs []api.Workflow, now time.Time) string {
 			b.WriteString("; nothing proves yet that its task has ended")
 		}
 	}
-	if len(runs) == mostShown {
+	if len(runs) == maxShown {
 		b.WriteString("\n  and perhaps more")
 	}
 	return b.String()

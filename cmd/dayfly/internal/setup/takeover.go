@@ -194,7 +194,7 @@ func (r *reporter) preview(ctx context.Context, w api.Workspace) (Verdict, error
 // command which was interrupted goes on when it is repeated. What had failed by then is previewed again, under a key
 // that is made from the run that failed.
 func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, error) {
-	const mostRounds = 100
+	const maxRounds = 100
 	low := -50
 	in := api.Submit{
 		Workspace: w.Name, Type: workflow.Deployment, Operation: workflow.Preview,
@@ -206,7 +206,7 @@ func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, e
 		return api.Workflow{}, err
 	}
 	last := ""
-	for range mostRounds {
+	for range maxRounds {
 		key := fmt.Sprintf("takeover-%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %t", r.name, settings, last, in.TakeOver)))
 		if ctx.Err() != nil {
 			return api.Workflow{}, context.Cause(ctx)
@@ -217,7 +217,7 @@ func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, e
 		}
 		last = run.ID
 	}
-	return api.Workflow{}, fmt.Errorf("workspace %s was previewed %d times in a day under this name: give the report another one with --name", w.Name, mostRounds)
+	return api.Workflow{}, fmt.Errorf("workspace %s was previewed %d times in a day under this name: give the report another one with --name", w.Name, maxRounds)
 }
 
 // submitOne also waits for its answer after an interrupt: what goes on must be named.

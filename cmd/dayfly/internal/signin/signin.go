@@ -20,7 +20,7 @@ const Patience = 5 * time.Minute
 
 const (
 	answerTime  = 30 * time.Second // for the browser's request
-	mostWords   = 300              // bytes of what an issuer says in an error
+	maxWords    = 300              // bytes of what an issuer says in an error
 	devicePause = 5 * time.Second  // between two polls where the issuer names none, and what slow_down adds (RFC 8628)
 )
 
@@ -52,7 +52,7 @@ func (cfg *Config) begin(ctx context.Context) (*oidc.Login, error) {
 func private(what, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !outbound.Loopback(u.Hostname())) {
-		return fmt.Errorf("%s is %s: it must begin with https://", what, text.Quote(address, mostWords))
+		return fmt.Errorf("%s is %s: it must begin with https://", what, text.Quote(address, maxWords))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 var everybodys = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"}
 
 const (
-	mostDepth = 200 // of directories that are removed: each level holds a descriptor
+	maxDepth  = 200 // of directories that are removed: each level holds a descriptor
 	namesRead = 1000
 )
 
@@ -53,7 +53,7 @@ func dropIn(path string, uid uint32, by time.Time) error {
 			if err != nil || owner(info) != uid {
 				continue
 			}
-			if err := drop(dir, name, by, mostDepth); err != nil {
+			if err := drop(dir, name, by, maxDepth); err != nil {
 				errs = append(errs, fmt.Errorf("remove %s/%s: %w", path, name, errors.Join(err, take(dir, name, info))))
 			}
 		}
