@@ -490,3 +490,37 @@ func TestCheck_RefusesADamagedFile(t *testing.T) {
 		t.Error("a damaged file passed")
 	}
 }
+
+// Whoever makes the same file holds it for a moment, and SQLite does not always wait for that.
+func TestOpen_WaitsForWhoMakesTheFile(t *testing.T) {
+	for _, held := range []string{"BEGIN; SELECT * FROM sqlite_schema", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"} {
+		path := dataFile(t)
+		other, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := other.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.ExecContext(t.Context(), held); err != nil {
+			t.Fatal(err)
+		}
+		opened := make(chan error, 1)
+		go func() {
+			s, err := sqlite.Open(t.Context(), path, sqlite.Config{})
+			if err == nil {
+				err = s.Close()
+			}
+			opened <- err
+		}()
+		select {
+		case err := <-opened:
+			t.Errorf("%s: it did not wait: %v", held, err)
+		case <-time.After(100 * time.Millisecond):
+			if err := errors.Join(conn.Close(), other.Close(), <-opened); err != nil {
+				t.Errorf("%s: %v", held, err)
+			}
+		}
+	}
+}

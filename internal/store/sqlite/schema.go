@@ -18,6 +18,8 @@ import (
 
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
+
+	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
 // applicationID marks a file as ours in its header, as SQLite provides for: "dayf".
@@ -114,14 +116,27 @@ func openFile(ctx context.Context, path string, cfg Config) (file, error) {
 		f.compact(ctx, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
 		return f, nil
 	}
-	// A log fixes the size.
-	if err := f.exec(ctx, fmt.Sprintf("PRAGMA page_size = %d; PRAGMA journal_mode = WAL", pageSize)); err != nil {
+	if err := f.keepLog(ctx); err != nil {
 		return file{}, fmt.Errorf("make %s: %w", path, err)
 	}
 	if err := f.fill(ctx, cfg.Program); err != nil {
 		return file{}, fmt.Errorf("make %s: %w", path, err)
 	}
 	return f, syncDirectory(f.path)
+}
+
+// keepLog gives an empty file its size of pages, which its log then fixes. Where others make the same file, SQLite does not
+// wait for them before it changes the mode (PRAGMA journal_mode returns SQLITE_BUSY at once), so this does.
+func (f file) keepLog(ctx context.Context) error {
+	for until := time.Now().Add(f.busy); ; {
+		err := f.exec(ctx, fmt.Sprintf("PRAGMA page_size = %d; PRAGMA journal_mode = WAL", pageSize))
+		if !isBusy(err) || time.Now().After(until) {
+			return err
+		}
+		if err := wait.For(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 // make makes the file if there is none. Only SQLite opens an existing file: to close any descriptor
