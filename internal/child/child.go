@@ -96,7 +96,7 @@ type Process struct {
 	reaped      bool // the leader's number may belong to somebody else: signal nothing
 	interrupted bool
 	signalled   bool   // SIGINT was sent: a second one makes some programs drop what they hold
-	at          uint64 // when that was, as Stat.Start counts
+	at          moment // when that was
 
 	exit Exit
 	err  error
@@ -226,8 +226,8 @@ func (p *Process) Interrupt() {
 		interruptMissed(p.PID(), p.at)
 	default:
 		p.interrupted, p.signalled = true, true
+		p.at = now() // and not after it: a handler may have begun something by then
 		_ = syscall.Kill(-p.PID(), syscall.SIGINT)
-		p.at = ticks()
 	}
 }
 

@@ -48,6 +48,8 @@ func awaitExit(pid int) {
 func groupDied(int, time.Duration) bool { return true }
 
 // interruptMissed does nothing: nothing here tells who missed an interrupt.
-func interruptMissed(int, uint64) {}
+func interruptMissed(int, moment) {}
 
-func ticks() uint64 { return 0 }
+type moment struct{}
+
+func now() moment { return moment{} }

@@ -242,15 +242,38 @@ func TestInterrupt_ReachesWhoMissedIt(t *testing.T) {
 	}
 }
 
+// What a handler begins as soon as it is interrupted puts things in order: it has not missed an interrupt that came before.
+func TestInterrupt_SparesWhatAHandlerBegins(t *testing.T) {
+	for range 10 {
+		p, out := script(t, `trap 'sleep 0.2 || exit 4; exit 3' INT; echo ready; while :; do :; done`)
+		line(t, out)
+		p.Interrupt()
+		for again := time.NewTicker(5 * time.Millisecond); ; p.Interrupt() {
+			select {
+			case <-again.C:
+				continue
+			case <-p.Done():
+			}
+			again.Stop()
+			break
+		}
+		if got, err := p.Wait(); err != nil || got.Code != 3 {
+			t.Fatalf("got %+v, %v, want the handler's own end", got, err)
+		}
+	}
+}
+
 func TestMissed_IsWhoWouldHaveDiedOfIt(t *testing.T) {
 	for name, tt := range map[string]struct{ got, want bool }{
-		"it lives":                   {child.Missed(1, 7, 100, 'S'), true},
-		"another group":              {child.Missed(1, 8, 100, 'S'), false},
-		"it began later":             {child.Missed(1, 7, 101, 'S'), false},
-		"it is dead":                 {child.Missed(1, 7, 100, 'Z'), false},
-		"it has a say in interrupts": {child.Missed(1, 7, 100, 'S', syscall.SIGINT), false},
-		"the system does not say":    {child.Missed(0, 7, 100, 'S'), false},
-		"in other signals":           {child.Missed(1, 7, 100, 'S', syscall.SIGHUP, syscall.SIGTERM), true},
+		"it lives":                   {child.Missed(1, 7, 50, 100, 'S'), true},
+		"another group":              {child.Missed(1, 8, 50, 100, 'S'), false},
+		"it began later":             {child.Missed(1, 7, 50, 101, 'S'), false},
+		"in the same tick":           {child.Missed(1, 7, 51, 100, 'S'), false},
+		"it began long before":       {child.Missed(1, 7, 51, 99, 'S'), true},
+		"it is dead":                 {child.Missed(1, 7, 50, 100, 'Z'), false},
+		"it has a say in interrupts": {child.Missed(1, 7, 50, 100, 'S', syscall.SIGINT), false},
+		"the system does not say":    {child.Missed(0, 7, 50, 100, 'S'), false},
+		"in other signals":           {child.Missed(1, 7, 50, 100, 'S', syscall.SIGHUP, syscall.SIGTERM), true},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: got %t", name, tt.got)

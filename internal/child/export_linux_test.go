@@ -3,12 +3,12 @@ package child
 import "syscall"
 
 // Missed makes a Stat and decides about it; caught are the signals that this process seems to catch.
-func Missed(caught uint64, group int, start uint64, state byte, held ...syscall.Signal) bool {
-	s := Stat{Group: group, Start: start, state: state}
+func Missed(caught uint64, group, pid int, start uint64, state byte, held ...syscall.Signal) bool {
+	s := Stat{PID: pid, Group: group, Start: start, state: state}
 	for _, signal := range held {
 		s.held |= 1 << (signal - 1)
 	}
-	return s.missed(7, 100, Stat{held: caught})
+	return s.missed(7, moment{tick: 100, last: 50}, Stat{held: caught})
 }
 
 // ParseStat reads a line of /proc/PID/stat.

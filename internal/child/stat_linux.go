@@ -88,18 +88,25 @@ func parseStat(b []byte) (Stat, error) {
 	return s, nil
 }
 
+// moment is a point in time to which the beginning of a process can be compared.
+type moment struct {
+	tick uint64 // as Stat.Start counts
+	last int    // the process or thread that was begun last; within a tick their numbers rise
+}
+
 // missed decides whether a member of a group missed an interrupt: it was there, would have died of it, and lives. at is
-// when the interrupt was sent. What begins later may help others to end in good order.
+// when the interrupt was sent. What begins later, be it at once, may help others to end in good order.
 //
 // own is what the system says of this process. A Go program catches signals: where it seems to catch none, the system says
 // nothing of the signals of any process, as gVisor does, and nobody is known to have missed one.
-func (s Stat) missed(group int, at uint64, own Stat) bool {
+func (s Stat) missed(group int, at moment, own Stat) bool {
 	const interrupt = 1 << (syscall.SIGINT - 1)
-	return own.held != 0 && s.Group == group && s.Alive() && s.Start <= at && s.held&interrupt == 0
+	there := s.Start < at.tick || s.Start == at.tick && s.PID <= at.last
+	return own.held != 0 && s.Group == group && s.Alive() && there && s.held&interrupt == 0
 }
 
 // interruptMissed sends SIGINT to the members of a group that missed it.
-func interruptMissed(group int, at uint64) {
+func interruptMissed(group int, at moment) {
 	own, _ := ReadStat(os.Getpid()) // unknown, it catches nothing
 	for _, s := range processes(func(s Stat) bool { return s.missed(group, at, own) }) {
 		p, err := os.FindProcess(s.PID) // it holds the very process, whatever becomes of its number
@@ -113,13 +120,18 @@ func interruptMissed(group int, at uint64) {
 	}
 }
 
-// ticks is the time as Stat.Start counts it: /proc/uptime has the same clock, in hundredths of a second, as ticks are on
-// every machine (USER_HZ). Where it cannot be read, nothing began before: nothing is interrupted again.
-func ticks() uint64 {
-	b, _ := os.ReadFile("/proc/uptime")
+// now is this moment. /proc/uptime has the clock of Stat.Start, in hundredths of a second, as ticks are on every machine
+// (USER_HZ), and the last field of /proc/loadavg is the number that was given last. (proc_uptime(5), proc_loadavg(5).)
+// Where they cannot be read, nothing began before: nothing is interrupted again.
+func now() (m moment) {
+	b, _ := os.ReadFile("/proc/loadavg")
+	if f := bytes.Fields(b); len(f) == 5 {
+		m.last, _ = strconv.Atoi(string(f[4]))
+	}
+	b, _ = os.ReadFile("/proc/uptime")
 	up, _, _ := bytes.Cut(b, []byte(" "))
-	n, _ := strconv.ParseUint(string(bytes.Replace(up, []byte("."), nil, 1)), 10, 64)
-	return n
+	m.tick, _ = strconv.ParseUint(string(bytes.Replace(up, []byte("."), nil, 1)), 10, 64)
+	return m
 }
 
 // processes returns every process that can be seen and for which ok is true.
