@@ -25,7 +25,7 @@ func examples(leaf *kong.Node) (lines []string) {
 	return lines
 }
 
-// help prints the help of a command, with its examples below. What cannot be written is no mistake of who typed it.
+// help prints the help of a command, with its examples below. A failed write is not wrong usage.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	leaf := ctx.Selected()
 	if leaf != nil && leaf.Leaf() {

@@ -174,7 +174,7 @@ func TestHelp_ShowsTheFormsThatACommandHas(t *testing.T) {
 	}
 }
 
-// A disk that is full is no mistake of who typed it.
+// A full disk is not wrong usage.
 func TestHelp_ThatCannotBeWrittenFails(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"help"}} {
 		var stderr bytes.Buffer

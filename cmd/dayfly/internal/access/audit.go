@@ -52,8 +52,8 @@ type auditList struct {
 
 // Run prints the list.
 func (c *auditList) Run(a *cli.App, cl *client.Client) error {
-	if c.Limit < 1 {
-		return cli.Usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
+	if err := cli.CheckLimit(c.Limit); err != nil {
+		return err
 	}
 	f, err := c.filter()
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *auditList) Run(a *cli.App, cl *client.Client) error {
 	more, err := cli.ListUpTo(a, c.Limit, page, "no entries", []string{"AT", "ACTOR", "ACTION", "TARGET", "OUTCOME", "DETAIL"}, func(e api.AuditEvent) []string {
 		return []string{term.Time(e.At), cli.Dash(e.Actor), cli.Dash(e.Action), cli.Dash(e.Target), cli.Dash(e.Outcome), cli.Dash(e.Detail)}
 	})
-	if more && err == nil && !a.JSON() {
-		a.Say("there are more: -n %d shows more of them, and dayfly audit export all", c.Limit*2)
+	if more && err == nil {
+		a.SayMore(c.Limit, ", and dayfly audit export all")
 	}
 	return err
 }

@@ -49,6 +49,21 @@ func ListUpTo[T any](a *App, most int, page func(ctx context.Context, cursor str
 	return more, t.Write(a.Stdout, a.Style(), empty)
 }
 
+// CheckLimit refuses a --limit with which nothing would be listed.
+func CheckLimit(limit int) error {
+	if limit < 1 {
+		return Usage(fmt.Errorf("--limit: want a number above 0, not %d", limit))
+	}
+	return nil
+}
+
+// SayMore tells a person that a list was cut at its limit, and how to see more; also says what else there is.
+func (a *App) SayMore(limit int, also string) {
+	if !a.JSON() {
+		a.Say("there are more: -n %d shows more of them%s", limit*2, also)
+	}
+}
+
 // Lines returns what writes one fact to a line, if there is anything to say of it.
 func Lines(b *strings.Builder, style term.Style, indent string, width int) func(name, value string) {
 	return func(name, value string) {

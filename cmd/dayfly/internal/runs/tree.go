@@ -30,16 +30,16 @@ type treeList struct {
 
 // Run prints the list.
 func (c *treeList) Run(a *cli.App, cl *client.Client) error {
-	if c.Limit < 1 {
-		return cli.Usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
+	if err := cli.CheckLimit(c.Limit); err != nil {
+		return err
 	}
 	style, now := a.Style(), time.Now()
 	more, err := cli.ListUpTo(a, c.Limit, cl.Trees, "no trees: begin one with dayfly run WORKSPACE --downstream --op update",
 		[]string{"TREE", "WORKSPACE", "OPERATION", "STATE", "DONE", "AGE", "BY"}, func(t api.Tree) []string {
 			return []string{t.ID, t.Workspace, string(t.Operation), style.State(runtext.TreeState(t)), treeDone(t), text.Duration(now.Sub(t.SubmittedAt)), t.SubmittedBy}
 		})
-	if more && !a.JSON() {
-		a.Say("there are more: -n %d shows more of them", c.Limit*2)
+	if more {
+		a.SayMore(c.Limit, "")
 	}
 	return err
 }

@@ -42,8 +42,8 @@ type workflowList struct {
 
 // Run prints the list.
 func (c *workflowList) Run(a *cli.App, cl *client.Client) error {
-	if c.Limit < 1 {
-		return cli.Usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
+	if err := cli.CheckLimit(c.Limit); err != nil {
+		return err
 	}
 	since, err := cli.ParseTime("--since", c.Since, time.Now())
 	if err := cmp.Or(err, cli.CheckWord("state", c.State, cli.States), cli.CheckWord("op", c.Op, cli.Operations)); err != nil {
@@ -61,8 +61,8 @@ func (c *workflowList) Run(a *cli.App, cl *client.Client) error {
 		[]string{"WORKFLOW", "WORKSPACE", "TYPE", "OPERATION", "STATE", "CHANGES", "DURATION", "AGE", "REASON"}, func(w api.Workflow) []string {
 			return listed(style, w, now)
 		})
-	if more && !a.JSON() {
-		a.Say("there are more: -n %d shows more of them", c.Limit*2)
+	if more {
+		a.SayMore(c.Limit, "")
 	}
 	return err
 }

@@ -26,8 +26,8 @@ type deliveryList struct {
 
 // Run prints the list.
 func (c *deliveryList) Run(a *cli.App, cl *client.Client) error {
-	if c.Limit < 1 {
-		return cli.Usage(fmt.Errorf("--limit: want a number above 0, not %d", c.Limit))
+	if err := cli.CheckLimit(c.Limit); err != nil {
+		return err
 	}
 	page := func(ctx context.Context, cursor string, limit int) (api.Page[api.Delivery], error) {
 		return cl.Deliveries(ctx, api.DeliveryFilter{State: c.State, For: c.For, Cursor: cursor, Limit: limit})
