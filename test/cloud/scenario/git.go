@@ -10,7 +10,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -169,15 +168,8 @@ type Git struct {
 	work    sync.WaitGroup
 }
 
-// errNoGit says that there is no git on this machine.
-var errNoGit = errors.New("git is not on this machine, whose own program serves the repository")
-
 // ServeGit serves the repository of the scenario at an address of this machine, until Close.
 func ServeGit(ctx context.Context, a *gitserver.Authority, address string) (g *Git, err error) {
-	programs, err := exec.CommandContext(ctx, "git", "--exec-path").Output()
-	if err != nil {
-		return nil, errNoGit
-	}
 	g = &Git{Token: "git-" + rand.Text(), address: address}
 	if g.dir, err = os.MkdirTemp("", "dayfly-git-"); err != nil {
 		return nil, err
@@ -208,9 +200,9 @@ func ServeGit(ctx context.Context, a *gitserver.Authority, address string) (g *G
 		return g, err
 	}
 	g.URL = "https://" + plain.Addr().String() + "/" + repository + ".git"
-	backend := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(programs)), "git-http-backend"), Stderr: io.Discard,
-		Env: []string{"GIT_PROJECT_ROOT=" + g.dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=" + g.dir},
+	backend, err := gitserver.Handler(ctx, g.dir)
+	if err != nil {
+		return g, err
 	}
 	g.server = &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
