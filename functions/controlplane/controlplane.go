@@ -175,7 +175,7 @@ func (f *function) begin(ctx context.Context) (context.Context, context.CancelFu
 func (f *function) pass(ctx context.Context) error {
 	f.ensureAdmin(ctx)
 	sum, err := f.plane.Pass(ctx)
-	f.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed, "deleted", sum.Deleted, "left", sum.Left, "err", err)
+	f.log.InfoContext(ctx, "pass done", "looked", sum.Looked, "moved", sum.Moved, "failed", sum.Failed, "deleted", sum.Deleted, "left", sum.More, "err", err)
 	return err
 }
 

@@ -240,7 +240,7 @@ func TestHandle_ASweepFindsTheEndThatNoEventTold(t *testing.T) {
 }
 
 func TestHandle_ASweepStopsAnOrphanAtItsSecondLook(t *testing.T) {
-	w := newWorld(t, reaper.Config{Instance: "stack", Policy: reaper.Policy{Settle: time.Millisecond}})
+	w := newWorld(t, reaper.Config{Instance: "stack", Policy: reaper.Policy{ConfirmFor: time.Millisecond}})
 	_, err := w.plane.Cancel(t.Context(), w.admin, w.job.ID, api.WithReason{})
 	w.must(err)
 	w.tasks = []launcher.Task{{Ref: task, Workflow: w.job.ID, Attempt: 1, Phase: launcher.Running, CreatedAt: time.Now().Add(-time.Hour)}}
@@ -252,7 +252,7 @@ func TestHandle_ASweepStopsAnOrphanAtItsSecondLook(t *testing.T) {
 
 // The pool's other instances have their tasks elsewhere.
 func TestHandle_ASweepLeavesTheJobsOfOtherInstancesAlone(t *testing.T) {
-	w := newWorld(t, reaper.Config{Instance: "another", Policy: reaper.Policy{Settle: time.Millisecond, AbsenceProves: time.Nanosecond}})
+	w := newWorld(t, reaper.Config{Instance: "another", Policy: reaper.Policy{ConfirmFor: time.Millisecond, AbsenceProves: time.Nanosecond}})
 	w.start()
 	w.must(w.f.Handle(t.Context(), sample(t, "sweep")))
 	if wf := w.state(); wf.State != workflow.Running {

@@ -81,9 +81,9 @@ type Config struct {
 	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
 	Waiting func(runs []Run)
 
-	// Settled is told of each attempt whose task has ended, once the control plane knows all that it needs of that. Nil
+	// Acknowledged is told of each attempt whose task has ended, once the control plane knows all that it needs of that. Nil
 	// means no call.
-	Settled func(job string, attempt int)
+	Acknowledged func(job string, attempt int)
 
 	// Lines is told each piece of a job's log that the control plane has taken. It must not block. Nil means no call.
 	Lines func(job string, lines []api.LogLine)
@@ -225,7 +225,7 @@ func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error
 	}
 	a.tails.took = s.relay.TookResult
 	s.reaper = reaper.New(a.tails, cfg.Launcher, reaper.Config{
-		Instance: cfg.Instance, Policy: cfg.Policy, LastHeard: s.relay.LastHeard, Settled: a.settled,
+		Instance: cfg.Instance, Policy: cfg.Policy, LastHeartbeat: s.relay.LastHeartbeat, Acknowledged: a.acknowledge,
 		Interval: cfg.StatusLoopInterval, Now: cfg.Now, Log: a.log.With("stage", "reaper"),
 	})
 	to := cfg.Launcher
@@ -361,13 +361,13 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	}
 }
 
-// settled notes that nobody needs to hear of a task's end any more.
-func (a *Agent) settled(t launcher.Task) {
+// acknowledge notes that nobody needs to hear of a task's end any more.
+func (a *Agent) acknowledge(t launcher.Task) {
 	if w, ok := a.cfg.Launcher.(launcher.Watcher); ok {
-		w.Settle(t.Ref)
+		w.Acknowledge(t.Ref)
 	}
-	if a.cfg.Settled != nil {
-		a.cfg.Settled(t.Workflow, t.Attempt)
+	if a.cfg.Acknowledged != nil {
+		a.cfg.Acknowledged(t.Workflow, t.Attempt)
 	}
 }
 

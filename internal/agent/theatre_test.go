@@ -19,14 +19,14 @@ import (
 
 // theatre is a launcher whose tasks are goroutines that speak the runner's protocol through the relay.
 type theatre struct {
-	mu      sync.Mutex
-	wg      sync.WaitGroup
-	tasks   map[string]*actor // by ref
-	keys    map[string]string // request to ref
-	settled map[string]bool   // by ref: whose end nobody needs to be told
-	changed chan struct{}
-	most    int // tasks that lived at once
-	calls   int
+	mu           sync.Mutex
+	wg           sync.WaitGroup
+	tasks        map[string]*actor // by ref
+	keys         map[string]string // request to ref
+	acknowledged map[string]bool   // by ref: whose end nobody needs to be told
+	changed      chan struct{}
+	most         int // tasks that lived at once
+	calls        int
 
 	double  bool                                      // two boots of each task
 	lose    func(n int) bool                          // whose answer is lost, though the task starts
@@ -46,7 +46,7 @@ type actor struct {
 }
 
 func newTheatre() *theatre {
-	return &theatre{tasks: map[string]*actor{}, keys: map[string]string{}, settled: map[string]bool{}, effects: map[string]int{}, beaten: map[string]int{}, changed: make(chan struct{})}
+	return &theatre{tasks: map[string]*actor{}, keys: map[string]string{}, acknowledged: map[string]bool{}, effects: map[string]int{}, beaten: map[string]int{}, changed: make(chan struct{})}
 }
 
 func (th *theatre) Launch(_ context.Context, r launcher.Request) (launcher.Task, error) {
@@ -204,7 +204,7 @@ func (th *theatre) quiet(workflow string) int {
 func (th *theatre) snapshot() []launcher.Task {
 	var out []launcher.Task
 	for _, ref := range slices.Sorted(maps.Keys(th.tasks)) {
-		if !th.settled[ref] {
+		if !th.acknowledged[ref] {
 			out = append(out, th.tasks[ref].task)
 		}
 	}
@@ -243,10 +243,10 @@ func (th *theatre) Stop(_ context.Context, ref, _ string) error {
 	return nil
 }
 
-func (th *theatre) Settle(ref string) {
+func (th *theatre) Acknowledge(ref string) {
 	th.mu.Lock()
 	defer th.mu.Unlock()
-	th.settled[ref] = true
+	th.acknowledged[ref] = true
 }
 
 // Watch says everything twice: at least once is all that is promised.

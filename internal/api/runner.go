@@ -145,7 +145,7 @@ type Spec struct {
 	// Of a frozen spec all inputs of the workspace. A runner gets the sensitive ones alone: the control plane has put the
 	// values of the others among the variables.
 	Inputs       []WorkspaceInput `json:"inputs,omitempty" doc:"Sensitive outputs of other workspaces that the run gets as variables, in the order in which it asks for them"`
-	LeaveOutputs bool             `json:"leave_outputs,omitempty" doc:"Whether to leave the values of sensitive outputs as an artifact, because another workspace takes some of them"`
+	ShareOutputs bool             `json:"share_outputs,omitempty" doc:"Whether to leave the values of sensitive outputs as an artifact, because another workspace takes some of them"`
 }
 
 // Options are what one run asks for beside its workspace. They are part of what is audited and shown of it.
@@ -314,8 +314,8 @@ type Output struct {
 	Masked    bool   `json:"masked,omitempty" doc:"Whether a part of the value is hidden, because the run had a secret with that text: no workspace gets it as an input"`
 }
 
-// OutputsLeft names the artifact that has the values of sensitive outputs.
-type OutputsLeft struct {
+// SensitiveOutputs names the artifact that has the values of sensitive outputs.
+type SensitiveOutputs struct {
 	Artifact string `json:"artifact" minLength:"1" maxLength:"200" doc:"Name of the artifact" example:"plan/outputs.json"`
 	Size     int64  `json:"size" minimum:"1" doc:"Its bytes" example:"120"`
 	SHA256   string `json:"sha256" minLength:"64" maxLength:"64" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
@@ -332,19 +332,19 @@ type Lock struct {
 
 // Result is how a run ended. It is sent once, after the engine's process group is dead.
 type Result struct {
-	Outcome   workflow.State  `json:"outcome" enum:"succeeded,failed,cancelled" doc:"How it ended"`
-	Reason    workflow.Reason `json:"reason,omitempty" doc:"Why it failed"`
-	Detail    string          `json:"detail,omitempty" maxLength:"2000" doc:"The reason in a sentence"`
-	Changes   *Changes        `json:"changes,omitempty" doc:"What a plan would do, or what was done" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
-	Outputs   []Output        `json:"outputs,omitempty" maxItems:"500" doc:"Outputs of the engine"`
-	Lock      *Lock           `json:"lock,omitempty" doc:"A state lock that is still held"`
-	State     *StateFound     `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
-	Plan      *PlanMade       `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
-	Inventory *Inventory      `json:"inventory,omitempty" doc:"Of a scan: what is in the state"`
-	Left      *OutputsLeft    `json:"left,omitempty" doc:"With leave_outputs: the artifact that has the values of sensitive outputs"`
-	Policies  []PolicyResult  `json:"policies,omitempty" maxItems:"50" doc:"What the policy groups say that it was held to"`
-	LogEnd    int64           `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
-	Truncated bool            `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
+	Outcome          workflow.State    `json:"outcome" enum:"succeeded,failed,cancelled" doc:"How it ended"`
+	Reason           workflow.Reason   `json:"reason,omitempty" doc:"Why it failed"`
+	Detail           string            `json:"detail,omitempty" maxLength:"2000" doc:"The reason in a sentence"`
+	Changes          *Changes          `json:"changes,omitempty" doc:"What a plan would do, or what was done" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Outputs          []Output          `json:"outputs,omitempty" maxItems:"500" doc:"Outputs of the engine"`
+	Lock             *Lock             `json:"lock,omitempty" doc:"A state lock that is still held"`
+	State            *StateFound       `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
+	Plan             *PlanMade         `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
+	Inventory        *Inventory        `json:"inventory,omitempty" doc:"Of a scan: what is in the state"`
+	SensitiveOutputs *SensitiveOutputs `json:"sensitive_outputs,omitempty" doc:"With share_outputs: the artifact that has the values of sensitive outputs"`
+	Policies         []PolicyResult    `json:"policies,omitempty" maxItems:"50" doc:"What the policy groups say that it was held to"`
+	LogEnd           int64             `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
+	Truncated        bool              `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
 
 // Handover is what a runner sends at its end in one call: the result, the steps that were not reported yet, and the end
@@ -369,7 +369,7 @@ const MaxLastSteps = 20
 func (r Result) Slim() Result {
 	const maxDetail = 500
 	out := Result{
-		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, Plan: r.Plan, Left: r.Left, LogEnd: r.LogEnd, Truncated: true,
+		Outcome: r.Outcome, Reason: r.Reason, Lock: r.Lock, State: r.State, Plan: r.Plan, SensitiveOutputs: r.SensitiveOutputs, LogEnd: r.LogEnd, Truncated: true,
 		Detail: text.Middle(r.Detail, maxDetail),
 	}
 	if r.Changes != nil {

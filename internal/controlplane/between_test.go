@@ -157,7 +157,7 @@ func TestPass_MovesMoreThanAPage(t *testing.T) {
 	w.clock.advance(workflow.QueueTimeout + time.Minute)
 	sum, err := w.plane.Pass(w.ctx())
 	w.must(err)
-	if sum.Moved != n || sum.Left {
+	if sum.Moved != n || sum.More {
 		t.Errorf("one pass: %+v, want %d moved and none left", sum, n)
 	}
 }

@@ -112,7 +112,7 @@ func TestPass_AMillionTimeOutsDoNotHoldBackALease(t *testing.T) {
 				t.Errorf("the lease was moved after %d pages of time-outs, want at most %d", pages, of.pages)
 			}
 			first := len(st.gone)
-			if !sum.Left || first < 1000 || first > 10_000 {
+			if !sum.More || first < 1000 || first > 10_000 {
 				t.Errorf("the pass looked at %d time-outs: %+v", first, sum)
 			}
 			w.pass()
@@ -156,11 +156,11 @@ func TestPass_ManyAtOnce(t *testing.T) {
 	w.clock.advance(workflow.FirstLease + time.Second)
 	sum, err := w.plane.Pass(w.ctx())
 	w.must(err)
-	if sum.Moved != claimed || sum.Looked != claimed || sum.Left {
+	if sum.Moved != claimed || sum.Looked != claimed || sum.More {
 		t.Errorf("%+v, want %d claims moved", sum, claimed)
 	}
 	w.clock.advance(workflow.QueueTimeout)
-	if sum, err = w.plane.Pass(w.ctx()); err != nil || sum.Moved != claimed+waiting || sum.Looked != claimed+waiting || sum.Left {
+	if sum, err = w.plane.Pass(w.ctx()); err != nil || sum.Moved != claimed+waiting || sum.Looked != claimed+waiting || sum.More {
 		t.Errorf("%+v, %v, want all %d ended", sum, err, claimed+waiting)
 	}
 	if active, _, freed := w.counter(record.OrganizationLimitKey("default")); active != 0 || freed != 0 {
@@ -226,7 +226,7 @@ func TestPass_GoesOnWithTheOrganizationsThatItDidNotReach(t *testing.T) {
 	for ; left && last.show(id).State == workflow.Claimed && passes < 10; passes++ {
 		sum, err := w.plane.Pass(w.ctx())
 		w.must(err)
-		left = sum.Left
+		left = sum.More
 	}
 	last.is(id, workflow.Pending, "")
 	if passes < 2 || passes > 5 {

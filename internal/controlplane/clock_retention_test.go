@@ -53,7 +53,7 @@ func (w *world) passes() {
 	for range 100 {
 		sum, err := w.plane.Pass(w.ctx())
 		w.must(err)
-		if !sum.Left {
+		if !sum.More {
 			return
 		}
 	}

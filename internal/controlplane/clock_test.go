@@ -32,12 +32,12 @@ func TestPass_EndsBeforeItsDeadlineAndTheNextGoesOn(t *testing.T) {
 		defer cancel()
 		sum, err := w.plane.Pass(ctx)
 		w.must(err)
-		if sum.Looked != 0 || !sum.Left {
+		if sum.Looked != 0 || !sum.More {
 			t.Errorf("without time: %+v", sum)
 		}
 		sum, err = w.plane.Pass(t.Context())
 		w.must(err)
-		if sum.Moved != n || sum.Left {
+		if sum.Moved != n || sum.More {
 			t.Errorf("the next: %+v", sum)
 		}
 	})

@@ -24,7 +24,7 @@ func (w *world) wantTold(want ...string) {
 	if diff := cmp.Diff(want, w.told()); diff != "" {
 		w.t.Errorf("told (-want +got):\n%s", diff)
 	}
-	page, err := w.store.Range(w.ctx(), store.Scan{Part: record.NewsPart("default"), Limit: 10})
+	page, err := w.store.Range(w.ctx(), store.Scan{Part: record.OutboxPart("default"), Limit: 10})
 	w.must(err)
 	if len(page.Records) > 0 {
 		w.t.Errorf("news is left: %v", page.Records)

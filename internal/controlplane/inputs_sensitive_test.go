@@ -25,14 +25,14 @@ func (w *world) leavesToken(sum string, changes api.Changes) api.Workflow {
 	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
 	w.must(err)
 	in := api.Result{Outcome: workflow.Succeeded, Changes: &changes, Outputs: []api.Output{hiddenToken}}
-	if spec.LeaveOutputs {
+	if spec.ShareOutputs {
 		a := leaves(api.ArtifactOutputs, api.OutputsName)
 		a.SHA256 = sum
 		_, err = w.plane.Announce(w.ctx(), job.Token, r, announced(a))
 		w.must(err)
 		_, err = w.plane.Announce(w.ctx(), job.Token, r, api.NewArtifacts{Placed: []string{a.Name}})
 		w.must(err)
-		in.Left = &api.OutputsLeft{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256}
+		in.SensitiveOutputs = &api.SensitiveOutputs{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256}
 	}
 	_, err = w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: in})
 	w.must(err)
@@ -124,7 +124,7 @@ func TestSensitiveInput_WhatDidNotArriveIsNotLeft(t *testing.T) {
 	_, err := w.plane.Announce(w.ctx(), job.Token, r, announced(a))
 	w.must(err)
 	_, err = w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{
-		Outcome: workflow.Succeeded, Outputs: []api.Output{hiddenToken}, Left: &api.OutputsLeft{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256},
+		Outcome: workflow.Succeeded, Outputs: []api.Output{hiddenToken}, SensitiveOutputs: &api.SensitiveOutputs{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256},
 	}})
 	w.must(err)
 	if got := w.missing(); !strings.Contains(got, "did not leave the values of its") {

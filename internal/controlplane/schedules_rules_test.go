@@ -86,18 +86,18 @@ func TestSchedule_ALongOneDoesNotHoldBackTheOthers(t *testing.T) {
 	w.schedule(func(s *api.Schedule) { s.Name, s.Projects, s.Workspaces = "b", nil, []string{"other"} })
 	w.clock.advance(time.Hour)
 	until := w.clock.now().Add(time.Hour)
-	left, err := w.plane.Turn(w.ctx(), "default", until)
+	left, err := w.plane.Round(w.ctx(), "default", until)
 	w.must(err)
 	if n := len(w.all()); !left || n != 200 {
 		t.Fatalf("left %t, %d runs", left, n)
 	}
-	left, err = w.plane.Turn(w.ctx(), "default", until)
+	left, err = w.plane.Round(w.ctx(), "default", until)
 	w.must(err)
 	if of := w.of("b"); !left || of != 1 {
 		t.Fatalf("left %t, %d runs of the other", left, of)
 	}
 	for n := 0; left; n++ {
-		if left, err = w.plane.Turn(w.ctx(), "default", until); err != nil || n > 5 {
+		if left, err = w.plane.Round(w.ctx(), "default", until); err != nil || n > 5 {
 			t.Fatalf("%d more turns: %v", n, err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestSchedule_ALongOneDoesNotHoldBackTheOthers(t *testing.T) {
 		t.Errorf("%d runs", n)
 	}
 	w.clock.advance(time.Minute)
-	if left, err = w.plane.Turn(w.ctx(), "default", w.clock.now()); err != nil || left {
+	if left, err = w.plane.Round(w.ctx(), "default", w.clock.now()); err != nil || left {
 		t.Errorf("with no time and nothing to do: %t %v", left, err)
 	}
 }

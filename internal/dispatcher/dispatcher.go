@@ -317,7 +317,7 @@ func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, 
 	if refusal != nil {
 		return launcher.Task{}, refusal
 	}
-	r.Unsettled = unsettled
+	r.MayHaveStarted = unsettled
 	for n := range sameAgain {
 		if n > 0 {
 			if _, ok := d.pace.turn(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
@@ -334,7 +334,7 @@ func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, 
 		if !refusal.Unknown || refusal.Reason == workflow.ReasonThrottled || ctx.Err() != nil {
 			break
 		}
-		r.Unsettled = true
+		r.MayHaveStarted = true
 	}
 	return launcher.Task{}, refusal
 }

@@ -286,12 +286,12 @@ func TestHandle_TellsTheLauncherWhatIsUnsettled(t *testing.T) {
 		if r.Placement != "a" {
 			t.Errorf("placement %s is tried while a task may live at a", r.Placement)
 		}
-		unsettled = append(unsettled, r.Unsettled)
+		unsettled = append(unsettled, r.MayHaveStarted)
 		switch answer {
 		case "lost":
 			return &launcher.Refusal{Reason: workflow.ReasonUnavailable, Text: "timed out", Unknown: true}
 		case "throttled":
-			return &launcher.Refusal{Reason: workflow.ReasonThrottled, Text: "slow down", Unknown: r.Unsettled}
+			return &launcher.Refusal{Reason: workflow.ReasonThrottled, Text: "slow down", Unknown: r.MayHaveStarted}
 		}
 		return nil
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// Settle does with a message what was decided. If that fails, the message comes back after its visibility time-out, and
+// Finish does with a message what was decided. If that fails, the message comes back after its visibility time-out, and
 // a duplicate is harmless.
-func (d *Dispatcher) Settle(ctx context.Context, msg queue.Message, out Disposition) error {
+func (d *Dispatcher) Finish(ctx context.Context, msg queue.Message, out Disposition) error {
 	if out.Delete {
 		if err := d.queue.Delete(ctx, msg.Receipt); err != nil {
 			return fmt.Errorf("delete launch message of job %s: %w", out.Job, err)
@@ -70,7 +70,7 @@ func (d *Dispatcher) one(ctx context.Context, msg queue.Message) {
 	d.cfg.Done(out)
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
 	defer cancel()
-	if err := d.Settle(settling, msg, out); err != nil {
+	if err := d.Finish(settling, msg, out); err != nil {
 		d.cfg.Log.Warn("launch message not settled", "job_id", out.Job, "attempt", out.Attempt, "err", err)
 		return
 	}

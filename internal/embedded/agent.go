@@ -197,7 +197,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	}
 	if cfg.Settings.SingleRun {
 		a.single = newSingleRun(cl)
-		parts.Upstream, parts.Settled = a.single, a.single.settled
+		parts.Upstream, parts.Acknowledged = a.single, a.single.acknowledged
 	}
 	cfg.instance = instance
 	if cfg.stateID, err = data.stateID(); err != nil {

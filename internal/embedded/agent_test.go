@@ -174,12 +174,12 @@ func TestSingleRun_OneJobAndNoMore(t *testing.T) {
 	_ = s.Launch(ctx, "job-2", api.Launch{Attempt: 1, Kind: api.LaunchFailed})
 	up.fails = nil
 	_ = s.Launch(ctx, "job-2", api.Launch{Attempt: 1, Kind: api.LaunchAccepted})
-	embedded.Settled(s, "job-9", 1)
-	embedded.Settled(s, "job-2", 2)
+	embedded.Acknowledged(s, "job-9", 1)
+	embedded.Acknowledged(s, "job-2", 2)
 	if ended(over) {
 		t.Fatal("it ended before its job")
 	}
-	if embedded.Settled(s, "job-2", 1); !ended(over) {
+	if embedded.Acknowledged(s, "job-2", 1); !ended(over) {
 		t.Error("the end of its job did not end it")
 	}
 

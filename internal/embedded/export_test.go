@@ -58,8 +58,8 @@ func NewSingleRun(upstream agent.Upstream) (*SingleRun, <-chan struct{}) {
 	return s, over
 }
 
-// Settled tells a single run of the end of a task.
-func Settled(s *SingleRun, job string, attempt int) { s.settled(job, attempt) }
+// Acknowledged tells a single run of the end of a task.
+func Acknowledged(s *SingleRun, job string, attempt int) { s.acknowledged(job, attempt) }
 
 // RunnerCommand is how runners that are processes are started.
 var RunnerCommand = runnerCommand

@@ -66,13 +66,13 @@ func (s *singleRun) Release(ctx context.Context, id string, in api.Release) erro
 func (s *singleRun) Launch(ctx context.Context, id string, in api.Launch) error {
 	err := s.Upstream.Launch(ctx, id, in)
 	if err == nil && in.Kind == api.LaunchFailed {
-		s.settled(id, in.Attempt)
+		s.acknowledged(id, in.Attempt)
 	}
 	return err
 }
 
-// settled is told that the control plane knows the end of a job's task.
-func (s *singleRun) settled(job string, attempt int) {
+// acknowledged is told that the control plane knows the end of a job's task.
+func (s *singleRun) acknowledged(job string, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.job == job && s.attempt == attempt {

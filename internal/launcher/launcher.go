@@ -47,9 +47,9 @@ type Request struct {
 	States     task.StateDirs
 	ReadsState bool // it only reads the state: it needs no right to write there
 
-	// Unsettled says that an earlier try of this request may have started the task, because its answer may be
+	// MayHaveStarted says that an earlier try of this request may have started the task, because its answer may be
 	// lost. A refusal that was given without looking for that task is then Unknown too.
-	Unsettled bool
+	MayHaveStarted bool
 }
 
 // Never is the refusal of what can never be launched as it is.
@@ -247,9 +247,9 @@ type Watcher interface {
 	// Watch calls stopped for each task whose end is proven, until ctx ends. It makes one call at a
 	// time. A task that stopped before Watch began is reported if it stopped within the last hour and is not settled.
 	Watch(ctx context.Context, stopped func(context.Context, Task)) error
-	// Settle says that nobody needs to be told of a task's end any more, also after a restart. Describe and Launch know
+	// Acknowledge says that nobody needs to be told of a task's end any more, also after a restart. Describe and Launch know
 	// the task as long as any other.
-	Settle(ref string)
+	Acknowledge(ref string)
 }
 
 // Spooler is a Launcher that keeps the logs that the runners of ended tasks could not deliver.

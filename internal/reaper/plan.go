@@ -17,11 +17,11 @@ import (
 type Policy struct {
 	// Young is the age below which a task is left alone, whatever the control plane says about it; 0 means 2 min.
 	Young time.Duration
-	// Settle is how long something must have looked wrong, over at least two passes, before it is
+	// ConfirmFor is how long something must have looked wrong, over at least two passes, before it is
 	// believed; 0 means 1 min.
-	Settle time.Duration
-	// Heard is how recent a heartbeat of a task must be to prove that it lives and is wanted; 0 means 90 s.
-	Heard time.Duration
+	ConfirmFor time.Duration
+	// HeartbeatAge is how recent a heartbeat of a task must be to prove that it lives and is wanted; 0 means 90 s.
+	HeartbeatAge time.Duration
 	// Overtime is what a task may take beyond its deadline and the grace that the contract gives it,
 	// before it is stopped from outside; 0 means 1 min.
 	Overtime time.Duration
@@ -41,8 +41,8 @@ type Policy struct {
 
 func (p Policy) withDefaults() Policy {
 	p.Young = cmp.Or(p.Young, 2*time.Minute)
-	p.Settle = cmp.Or(p.Settle, time.Minute)
-	p.Heard = cmp.Or(p.Heard, 90*time.Second)
+	p.ConfirmFor = cmp.Or(p.ConfirmFor, time.Minute)
+	p.HeartbeatAge = cmp.Or(p.HeartbeatAge, 90*time.Second)
 	p.Overtime = cmp.Or(p.Overtime, time.Minute)
 	p.CancelGrace = cmp.Or(p.CancelGrace, 5*time.Minute)
 	p.Repeat = cmp.Or(p.Repeat, 5*time.Minute)
@@ -65,9 +65,9 @@ type Snapshot struct {
 	Described map[string]launcher.Task
 	Asked     map[string]bool
 
-	Suspected map[string]time.Time // by suspicion: since when every pass has had it
-	Reported  map[string]time.Time // by task: when the report of its end was last accepted
-	Heard     map[string]time.Time // by task: its last heartbeat, where a relay saw any
+	Suspected  map[string]time.Time // by suspicion: since when every pass has had it
+	Reported   map[string]time.Time // by task: when the report of its end was last accepted
+	Heartbeats map[string]time.Time // by task: its last heartbeat, where a relay saw any
 }
 
 // Kind of an action.
@@ -88,18 +88,18 @@ type Action struct {
 
 // Outcome is what Plan decided.
 type Outcome struct {
-	Actions   []Action
-	Suspected map[string]time.Time // for the next pass's Snapshot
-	Spared    []Action             // tasks that look odd, and why nothing is done about them; they have no Kind
-	Deferred  int                  // actions beyond MaxActions, left to the next pass
-	Refused   []string             // why the snapshot was not believed, in sentences
-	Settled   []launcher.Task      // have ended, and no job counts on them any more
+	Actions      []Action
+	Suspected    map[string]time.Time // for the next pass's Snapshot
+	Spared       []Action             // tasks that look odd, and why nothing is done about them; they have no Kind
+	Deferred     int                  // actions beyond MaxActions, left to the next pass
+	Refused      []string             // why the snapshot was not believed, in sentences
+	Acknowledged []launcher.Task      // have ended, and no job counts on them any more
 }
 
 // Plan decides what to do about a snapshot. It is a pure function.
 func Plan(s Snapshot, now time.Time, p Policy) Outcome {
 	pl := plan{s: s, now: now, p: p.withDefaults(), out: Outcome{Suspected: map[string]time.Time{}}}
-	pl.out.Settled = pl.over()
+	pl.out.Acknowledged = pl.over()
 	ended := pl.ended()
 	lost := pl.lost()
 	unwanted, stuck := pl.living()
@@ -136,20 +136,20 @@ func (pl *plan) looked() time.Time {
 	return pl.s.Begun
 }
 
-// settled remembers a suspicion and reports whether it is old enough to act on: an earlier pass had it, as long ago as
+// confirmed remembers a suspicion and reports whether it is old enough to act on: an earlier pass had it, as long ago as
 // the policy says.
-func (pl *plan) settled(what string) bool {
+func (pl *plan) confirmed(what string) bool {
 	since, before := pl.s.Suspected[what]
 	if !before {
 		since = pl.now
 	}
 	pl.out.Suspected[what] = since
-	return before && pl.looked().Sub(since) >= pl.p.Settle
+	return before && pl.looked().Sub(since) >= pl.p.ConfirmFor
 }
 
-func (pl *plan) heard(ref string) bool {
-	at, ok := pl.s.Heard[ref]
-	return ok && pl.looked().Sub(at) < pl.p.Heard
+func (pl *plan) beats(ref string) bool {
+	at, ok := pl.s.Heartbeats[ref]
+	return ok && pl.looked().Sub(at) < pl.p.HeartbeatAge
 }
 
 // ended finds tasks whose end the launcher has proven while their job still counts on them.
@@ -208,9 +208,9 @@ func (pl *plan) lost() (actions []Action) {
 			continue // the launcher was not asked by reference
 		}
 		switch {
-		case !pl.settled("lost " + ref):
+		case !pl.confirmed("lost " + ref):
 			pl.spare(t, "the launcher does not know the task; the next pass looks again")
-		case pl.heard(ref):
+		case pl.beats(ref):
 			pl.spare(t, "the launcher does not know the task, but it reports: something is wrong with the launcher")
 		case pl.p.AbsenceProves <= 0:
 			pl.spare(t, "the launcher does not know the task, which with this launcher proves nothing; the silence of the run or its deadline ends it")
@@ -278,7 +278,7 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 			strangers++
 		}
 		if why := overstayed(job, t, pl.p); why != "" {
-			if pl.settled("overstayed " + t.Ref) {
+			if pl.confirmed("overstayed " + t.Ref) {
 				stuck = append(stuck, Action{Stop, t, why})
 			} else {
 				pl.spare(t, "overstayed; the next pass looks again: "+why)
@@ -298,9 +298,9 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 		switch {
 		case pl.now.Sub(a.Task.CreatedAt) < pl.p.Young:
 			pl.spare(a.Task, "unwanted, but young: "+a.Why)
-		case !pl.settled("unwanted " + a.Task.Ref):
+		case !pl.confirmed("unwanted " + a.Task.Ref):
 			pl.spare(a.Task, "unwanted; the next pass looks again: "+a.Why)
-		case pl.heard(a.Task.Ref):
+		case pl.beats(a.Task.Ref):
 			pl.spare(a.Task, "unwanted, but its heartbeats are taken: "+a.Why)
 		default:
 			unwanted = append(unwanted, a)

@@ -54,7 +54,7 @@ func over(s workflow.State) api.JobState {
 func world(job api.JobState, tasks ...launcher.Task) reaper.Snapshot {
 	s := reaper.Snapshot{
 		Before: tasks, After: tasks, Jobs: map[string]api.JobState{job.ID: job},
-		Suspected: map[string]time.Time{}, Heard: map[string]time.Time{},
+		Suspected: map[string]time.Time{}, Heartbeats: map[string]time.Time{},
 		Asked: map[string]bool{}, Described: map[string]launcher.Task{},
 	}
 	for _, ref := range []string{"t", "t2"} {
@@ -88,7 +88,7 @@ func TestPlan_OneTaskOneJob(t *testing.T) {
 		}
 	}
 	heard := func(ago time.Duration) change {
-		return func(s *reaper.Snapshot) { s.Heard["t"] = now.Add(-ago) }
+		return func(s *reaper.Snapshot) { s.Heartbeats["t"] = now.Add(-ago) }
 	}
 	absence := reaper.Policy{AbsenceProves: 10 * time.Minute}
 	for name, tc := range map[string]struct {
@@ -239,7 +239,7 @@ func TestPlan_StandingStillMakesASuspicionNoOlder(t *testing.T) {
 		t.Errorf("after looks a minute apart: %v, want the report", got)
 	}
 	reports := suspicion(time.Hour)
-	reports.Heard["t"] = reports.Begun.Add(-10 * time.Second)
+	reports.Heartbeats["t"] = reports.Begun.Add(-10 * time.Second)
 	if got := did(reaper.Plan(reports, now, policy)); len(got) != 0 {
 		t.Errorf("of a task that reported just before the look: %v, want nothing", got)
 	}
@@ -325,7 +325,7 @@ func TestPlan_NeverStopsAHolderThatIsOnTime(t *testing.T) {
 											}
 											s := world(job, tk)
 											if heard {
-												s.Heard["t"] = now
+												s.Heartbeats["t"] = now
 											}
 											for _, a := range reaper.Plan(s, now, reaper.Policy{AbsenceProves: time.Minute}).Actions {
 												holds := known && active && started && holder == "t"

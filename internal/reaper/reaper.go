@@ -52,14 +52,14 @@ type Config struct {
 	Instance string
 	Policy   Policy
 	DryRun   bool // decide and log, but do nothing
-	// LastHeard gives a task's last heartbeat, if a relay saw it; nil means that there is no relay.
-	LastHeard func(job string, attempt int, task string) (time.Time, bool)
-	// Settled is told of each task whose end need not be reported any more: the control plane has taken it, or counts
+	// LastHeartbeat gives a task's last heartbeat, if a relay saw it; nil means that there is no relay.
+	LastHeartbeat func(job string, attempt int, task string) (time.Time, bool)
+	// Acknowledged is told of each task whose end need not be reported any more: the control plane has taken it, or counts
 	// on the task no more. Nil means no call.
-	Settled  func(t launcher.Task)
-	Interval time.Duration // between two passes of Loop; 0 means 30 s
-	Now      func() time.Time
-	Log      *slog.Logger // nil means no log
+	Acknowledged func(t launcher.Task)
+	Interval     time.Duration // between two passes of Loop; 0 means 30 s
+	Now          func() time.Time
+	Log          *slog.Logger // nil means no log
 }
 
 // Bounds of a pass.
@@ -86,14 +86,14 @@ type Reaper struct {
 // New returns a reaper.
 func New(upstream Upstream, l Launcher, cfg Config) *Reaper {
 	cfg.Interval = cmp.Or(cfg.Interval, 30*time.Second)
-	if cfg.LastHeard == nil {
-		cfg.LastHeard = func(string, int, string) (time.Time, bool) { return time.Time{}, false }
+	if cfg.LastHeartbeat == nil {
+		cfg.LastHeartbeat = func(string, int, string) (time.Time, bool) { return time.Time{}, false }
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Settled == nil || cfg.DryRun {
-		cfg.Settled = func(launcher.Task) {}
+	if cfg.Acknowledged == nil || cfg.DryRun {
+		cfg.Acknowledged = func(launcher.Task) {}
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Reaper{upstream: upstream, launcher: l, cfg: cfg, suspected: map[string]time.Time{}, reported: map[string]time.Time{}}
@@ -110,8 +110,8 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	}
 	out := Plan(s, r.cfg.Now(), r.cfg.Policy)
 	r.remember(out.Suspected)
-	for _, t := range out.Settled {
-		r.cfg.Settled(t)
+	for _, t := range out.Acknowledged {
+		r.cfg.Acknowledged(t)
 	}
 	for _, why := range out.Refused {
 		r.cfg.Log.Error("snapshot not believed", "reason", why)
@@ -131,7 +131,7 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 // actions of both.
 func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 	first, err := r.Pass(ctx)
-	left := unsettled(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().Settle)
+	left := unconfirmed(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().ConfirmFor)
 	if left <= 0 {
 		return first, err
 	}
@@ -151,8 +151,8 @@ func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 // lookTime is what a second look may take; without that much time left there is none.
 const lookTime = 10 * time.Second
 
-// unsettled says how long it takes until every suspicion is old enough to act on: a pure function.
-func unsettled(suspected map[string]time.Time, now time.Time, settle time.Duration) (wait time.Duration) {
+// unconfirmed says how long it takes until every suspicion is old enough to act on: a pure function.
+func unconfirmed(suspected map[string]time.Time, now time.Time, settle time.Duration) (wait time.Duration) {
 	for _, since := range suspected {
 		wait = max(wait, since.Add(settle).Sub(now))
 	}
@@ -188,10 +188,10 @@ func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
 		}
 		maps.Copy(s.Described, index(tasks))
 	}
-	s.Heard = map[string]time.Time{}
+	s.Heartbeats = map[string]time.Time{}
 	hear := func(job string, attempt int, ref string) {
-		if at, ok := r.cfg.LastHeard(job, attempt, ref); ok {
-			s.Heard[ref] = at
+		if at, ok := r.cfg.LastHeartbeat(job, attempt, ref); ok {
+			s.Heartbeats[ref] = at
 		}
 	}
 	for _, t := range s.Before {
@@ -202,8 +202,8 @@ func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
 		hear(job.ID, job.Attempt, job.Task)
 		// What the control plane itself took counts too, whatever the relay saw.
 		if job.Active && job.Started && job.Task != "" && job.SilentSeconds > 0 {
-			if at := now.Add(-api.Seconds(job.SilentSeconds)); at.After(s.Heard[job.Task]) {
-				s.Heard[job.Task] = at
+			if at := now.Add(-api.Seconds(job.SilentSeconds)); at.After(s.Heartbeats[job.Task]) {
+				s.Heartbeats[job.Task] = at
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func (r *Reaper) report(ctx context.Context, t launcher.Task) error {
 	if err != nil && !moot(err) {
 		return err
 	}
-	r.cfg.Settled(t)
+	r.cfg.Acknowledged(t)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now, repeat := r.cfg.Now(), r.cfg.Policy.withDefaults().Repeat

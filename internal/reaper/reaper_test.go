@@ -242,7 +242,7 @@ func TestPass_DoesNothingWhenAPartOfTheWorldIsNotSeen(t *testing.T) {
 			jobs:  []api.JobState{over(workflow.Failed), func() api.JobState { j := running("gone"); j.ID = "b"; return j }()},
 			tasks: map[string]*launcher.Task{"t": ptr(task("t"))}, fail: map[string]error{},
 		}
-		r := p.reaper(reaper.Config{Now: func() time.Time { return now }, Policy: reaper.Policy{Settle: 1, AbsenceProves: 1}})
+		r := p.reaper(reaper.Config{Now: func() time.Time { return now }, Policy: reaper.Policy{ConfirmFor: 1, AbsenceProves: 1}})
 		if _, err := r.Pass(t.Context()); err != nil { // it suspects
 			t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func TestPass_ADryRunOnlySaysWhatItWouldDo(t *testing.T) {
 func TestPass_SparesWhatTheRelayHears(t *testing.T) {
 	p := &place{jobs: []api.JobState{over(workflow.Failed)}, tasks: map[string]*launcher.Task{"t": ptr(task("t"))}}
 	at := now
-	r := p.reaper(reaper.Config{Now: func() time.Time { return at }, LastHeard: func(job string, attempt int, ref string) (time.Time, bool) {
+	r := p.reaper(reaper.Config{Now: func() time.Time { return at }, LastHeartbeat: func(job string, attempt int, ref string) (time.Time, bool) {
 		return at, job == "wf" && attempt == 1 && ref == "t"
 	}})
 	for range 5 {

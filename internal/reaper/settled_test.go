@@ -34,7 +34,7 @@ func TestPlan_SettlesTheEndsOnWhichNoRunCounts(t *testing.T) {
 		"it ended after the run was seen so": {late, nil},
 	} {
 		var got []string
-		for _, t := range reaper.Plan(c.s, now, reaper.Policy{}).Settled {
+		for _, t := range reaper.Plan(c.s, now, reaper.Policy{}).Acknowledged {
 			got = append(got, t.Ref)
 		}
 		if !slices.Equal(got, c.want) {
@@ -70,7 +70,7 @@ func TestSettled_OnceTheControlPlaneKnows(t *testing.T) {
 	} {
 		p := &place{fail: map[string]error{"lost": c.lost}}
 		told := 0
-		r := p.reaper(reaper.Config{Settled: func(launcher.Task) { told++ }})
+		r := p.reaper(reaper.Config{Acknowledged: func(launcher.Task) { told++ }})
 		if err := r.Ended(t.Context(), task("t", stopped)); (err == nil) != (c.want > 0) || told != c.want {
 			t.Errorf("%s: got %v, settled %d times, want %d", name, err, told, c.want)
 		}
@@ -78,7 +78,7 @@ func TestSettled_OnceTheControlPlaneKnows(t *testing.T) {
 	p := &place{jobs: []api.JobState{over(workflow.Failed)}, tasks: map[string]*launcher.Task{"t": ptr(task("t", stopped))}}
 	for dry, want := range map[bool]int{false: 1, true: 0} {
 		told := 0
-		if _, err := p.reaper(reaper.Config{DryRun: dry, Settled: func(launcher.Task) { told++ }}).Pass(t.Context()); err != nil || told != want {
+		if _, err := p.reaper(reaper.Config{DryRun: dry, Acknowledged: func(launcher.Task) { told++ }}).Pass(t.Context()); err != nil || told != want {
 			t.Errorf("dry run %t: got %v, settled %d times, want %d", dry, err, told, want)
 		}
 	}

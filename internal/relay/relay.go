@@ -51,13 +51,13 @@ type Upstream interface {
 
 // Bounds of a relay.
 const (
-	MaxBody     = 1 << 20         // bytes of a request
-	maxAnswer   = 16 << 20        // bytes of an answer
-	retryAfter  = 5 * time.Second // what a runner is told while the control plane is away
-	forwardTime = 30 * time.Second
-	beatTime    = 8 * time.Second // of forwarding a heartbeat: a runner waits 10 s beyond the hold
-	beatSlack   = 9 * time.Second // all that a heartbeat may take beyond the hold
-	keepHeard   = time.Hour       // for how long a last heartbeat is remembered
+	MaxBody        = 1 << 20         // bytes of a request
+	maxAnswer      = 16 << 20        // bytes of an answer
+	retryAfter     = 5 * time.Second // what a runner is told while the control plane is away
+	forwardTime    = 30 * time.Second
+	beatTime       = 8 * time.Second // of forwarding a heartbeat: a runner waits 10 s beyond the hold
+	beatSlack      = 9 * time.Second // all that a heartbeat may take beyond the hold
+	keepHeartbeats = time.Hour       // for how long a last heartbeat is remembered
 )
 
 // Config says how a relay works.
@@ -92,10 +92,10 @@ type Relay struct {
 	cfg     Config
 	watcher watcher
 
-	mu     sync.Mutex
-	heard  map[run]sign
-	opened map[string]ticket.Claims // by ticket, until the run's result is taken; empty where keys may change
-	pruned time.Time
+	mu         sync.Mutex
+	heartbeats map[run]sign
+	opened     map[string]ticket.Claims // by ticket, until the run's result is taken; empty where keys may change
+	pruned     time.Time
 
 	lent lent
 }
@@ -135,7 +135,7 @@ func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Relay{
 		opener: opener, base: base, cfg: cfg,
-		watcher: newWatcher(upstream, cfg.Log), heard: map[run]sign{}, opened: map[string]ticket.Claims{},
+		watcher: newWatcher(upstream, cfg.Log), heartbeats: map[run]sign{}, opened: map[string]ticket.Claims{},
 	}, nil
 }
 
@@ -143,11 +143,11 @@ func New(opener Opener, upstream Upstream, cfg Config) (*Relay, error) {
 // and none is held any more.
 func (r *Relay) Run(ctx context.Context) error { return r.watcher.run(ctx) }
 
-// LastHeard is when the control plane last took a call of this very task.
-func (r *Relay) LastHeard(job string, attempt int, task string) (time.Time, bool) {
+// LastHeartbeat is when the control plane last took a call of this very task.
+func (r *Relay) LastHeartbeat(job string, attempt int, task string) (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s, ok := r.heard[run{job, attempt, task}]
+	s, ok := r.heartbeats[run{job, attempt, task}]
 	return s.at, ok
 }
 
@@ -155,19 +155,19 @@ func (r *Relay) LastHeard(job string, attempt int, task string) (time.Time, bool
 func (r *Relay) TookResult(job string, attempt int, task string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heard[run{job, attempt, task}].result
+	return r.heartbeats[run{job, attempt, task}].result
 }
 
-func (r *Relay) hear(who run, result bool) {
+func (r *Relay) heartbeat(who run, result bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
-	if now.Sub(r.pruned) > keepHeard/4 {
+	if now.Sub(r.pruned) > keepHeartbeats/4 {
 		r.pruned = now
-		maps.DeleteFunc(r.heard, func(_ run, s sign) bool { return now.Sub(s.at) > keepHeard })
+		maps.DeleteFunc(r.heartbeats, func(_ run, s sign) bool { return now.Sub(s.at) > keepHeartbeats })
 		maps.DeleteFunc(r.opened, func(_ string, c ticket.Claims) bool { return !now.Before(c.Expires) })
 	}
-	r.heard[who] = sign{now, result || r.heard[who].result}
+	r.heartbeats[who] = sign{now, result || r.heartbeats[who].result}
 }
 
 // route is one of the calls that a runner may make.
@@ -371,7 +371,7 @@ func (r *Relay) forward(ctx context.Context, c call, most time.Duration) answer 
 	}
 	a := judge(resp, body)
 	if a.ok() {
-		r.hear(run{c.job, c.claims.Attempt, c.header.Get(api.HeaderTask)}, c.name == "result")
+		r.heartbeat(run{c.job, c.claims.Attempt, c.header.Get(api.HeaderTask)}, c.name == "result")
 	}
 	return a
 }

@@ -414,7 +414,7 @@ func TestLastHeard_IsTheLastCallThatTheControlPlaneTook(t *testing.T) {
 	u := newUpstream()
 	now := time.Now()
 	r := u.relay(t, relay.Config{Now: func() time.Time { return now }})
-	if _, ok := r.LastHeard("wf_1", 1, "task-1"); ok {
+	if _, ok := r.LastHeartbeat("wf_1", 1, "task-1"); ok {
 		t.Error("heard of it before it spoke")
 	}
 	call(t, r, "heartbeat", "wf_1", "{}")
@@ -422,7 +422,7 @@ func TestLastHeard_IsTheLastCallThatTheControlPlaneTook(t *testing.T) {
 	now = now.Add(time.Minute)
 	u.err = errors.New("away")
 	call(t, r, "heartbeat", "wf_1", "{}")
-	if at, ok := r.LastHeard("wf_1", 1, "task-1"); !ok || !at.Equal(first) {
+	if at, ok := r.LastHeartbeat("wf_1", 1, "task-1"); !ok || !at.Equal(first) {
 		t.Errorf("heard at %s, %t; want %s", at, ok, first)
 	}
 	for _, other := range []struct {
@@ -430,14 +430,14 @@ func TestLastHeard_IsTheLastCallThatTheControlPlaneTook(t *testing.T) {
 		attempt int
 		task    string
 	}{{"wf_2", 1, "task-1"}, {"wf_1", 2, "task-1"}, {"wf_1", 1, "task-2"}} {
-		if _, ok := r.LastHeard(other.job, other.attempt, other.task); ok {
+		if _, ok := r.LastHeartbeat(other.job, other.attempt, other.task); ok {
 			t.Errorf("%+v was not heard of", other)
 		}
 	}
 	u.err = nil
 	now = now.Add(2 * time.Hour)
 	call(t, r, "heartbeat", "wf_2", "{}")
-	if _, ok := r.LastHeard("wf_1", 1, "task-1"); ok {
+	if _, ok := r.LastHeartbeat("wf_1", 1, "task-1"); ok {
 		t.Error("a call of two hours ago is remembered")
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/cloud"
-	"github.com/dayfly-dev/dayfly/internal/runner/lend"
+	"github.com/dayfly-dev/dayfly/internal/runner/credserver"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/awssm"
 	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
@@ -174,9 +174,9 @@ type ecsIdentity struct {
 }
 
 // Credentials implements Identity.
-func (i ecsIdentity) Credentials(ctx context.Context) (lend.Credentials, error) {
+func (i ecsIdentity) Credentials(ctx context.Context) (credserver.Credentials, error) {
 	got, err := i.who.Credentials(ctx)
-	return lend.Credentials(got), err
+	return credserver.Credentials(got), err
 }
 
 // Object implements Identity.

@@ -56,7 +56,7 @@ func (h *host) step(ctx context.Context, name string, fn func(ctx context.Contex
 	h.exit = nil
 	if h.r.role != nil {
 		outer := h.lent
-		lent, end := h.r.role.lender.Step()
+		lent, end := h.r.role.credentials.Step()
 		h.lent = lent
 		defer func() { h.lent = outer; end() }()
 	}

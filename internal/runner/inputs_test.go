@@ -77,12 +77,12 @@ func TestRunJob_LeavesSensitiveOutputsIfSomebodyTakesThem(t *testing.T) {
 	const script = `printf '{"id":"net-1","token":{"value":"` + canary + `","sensitive":true}}' > "$DAYFLY_OUTPUTS"`
 	for _, wanted := range []bool{true, false} {
 		spec, cfg := job(t, script)
-		spec.LeaveOutputs = wanted
+		spec.ShareOutputs = wanted
 		r := newRelay(t, spec)
 		runJob(t, r, cfg)
 		got := r.result()
 		left, there := r.bytes[api.OutputsName]
-		if got.Outcome != workflow.Succeeded || there != wanted || (got.Left != nil) != wanted {
+		if got.Outcome != workflow.Succeeded || there != wanted || (got.SensitiveOutputs != nil) != wanted {
 			t.Fatalf("wanted %t: got %+v and %q", wanted, got, r.bytes)
 		}
 		if !wanted {
@@ -92,8 +92,8 @@ func TestRunJob_LeavesSensitiveOutputsIfSomebodyTakesThem(t *testing.T) {
 		if err := json.Unmarshal([]byte(left), &values); err != nil || len(values) != 1 || values["token"] != canary {
 			t.Errorf("left %s", left)
 		}
-		if a := r.announced[api.OutputsName]; a.Kind != api.ArtifactOutputs || got.Left.SHA256 != a.SHA256 || got.Left.Size != a.Size || got.Left.Artifact != a.Name {
-			t.Errorf("announced %+v, reported %+v", a, got.Left)
+		if a := r.announced[api.OutputsName]; a.Kind != api.ArtifactOutputs || got.SensitiveOutputs.SHA256 != a.SHA256 || got.SensitiveOutputs.Size != a.Size || got.SensitiveOutputs.Artifact != a.Name {
+			t.Errorf("announced %+v, reported %+v", a, got.SensitiveOutputs)
 		}
 		if raw, _ := json.Marshal(got); strings.Contains(string(raw), canary) || strings.Contains(r.text(), canary) {
 			t.Error("a value was reported")
@@ -103,7 +103,7 @@ func TestRunJob_LeavesSensitiveOutputsIfSomebodyTakesThem(t *testing.T) {
 
 func TestRunJob_OutputsThatCannotBeLeftFailNoRun(t *testing.T) {
 	spec, cfg := job(t, `printf '{"token":{"value":"`+canary+`","sensitive":true}}' > "$DAYFLY_OUTPUTS"`)
-	spec.LeaveOutputs = true
+	spec.ShareOutputs = true
 	r := newRelay(t, spec)
 	r.refuse = func(call string, _ []byte) error {
 		if call == "artifacts" {
@@ -112,7 +112,7 @@ func TestRunJob_OutputsThatCannotBeLeftFailNoRun(t *testing.T) {
 		return nil
 	}
 	runJob(t, r, cfg)
-	if got := r.result(); got.Outcome != workflow.Succeeded || got.Left != nil || !strings.Contains(r.text(), "no place for artifacts") {
+	if got := r.result(); got.Outcome != workflow.Succeeded || got.SensitiveOutputs != nil || !strings.Contains(r.text(), "no place for artifacts") {
 		t.Errorf("got %+v\n%s", got, r.text())
 	}
 }

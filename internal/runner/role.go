@@ -10,7 +10,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/redact"
-	"github.com/dayfly-dev/dayfly/internal/runner/lend"
+	"github.com/dayfly-dev/dayfly/internal/runner/credserver"
 	"github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/secrets"
 	"github.com/dayfly-dev/dayfly/internal/secrets/vault"
@@ -33,7 +33,7 @@ type Cloud interface {
 // Identity is an assumed role.
 type Identity interface {
 	// Credentials returns credentials that stay valid for a while, and renews them when that is due.
-	Credentials(ctx context.Context) (lend.Credentials, error)
+	Credentials(ctx context.Context) (credserver.Credentials, error)
 	// Resolver resolves references to secrets of the cloud (arn:...) and of Vault as this identity.
 	secrets.Resolver
 	// Objects opens objects as this identity.
@@ -42,9 +42,9 @@ type Identity interface {
 
 // borrowed is the run's role.
 type borrowed struct {
-	identity Identity
-	lender   *lend.Lender
-	region   string
+	identity    Identity
+	credentials *credserver.Server
+	region      string
 }
 
 // borrow assumes the role of the run and begins to lend it to the engine.
@@ -57,7 +57,7 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 	for n := 1; ; n++ {
 		identity, err := r.cfg.Cloud.Assume(ctx, role, spec.Workflow+"-"+strconv.Itoa(spec.Attempt))
 		if err == nil {
-			lender, err := lend.Listen(ctx, lend.Config{Source: identity.Credentials, Hide: func(values ...string) { r.hidden.Add(values...) }, Log: r.log})
+			lender, err := credserver.Listen(ctx, credserver.Config{Source: identity.Credentials, Hide: func(values ...string) { r.hidden.Add(values...) }, Log: r.log})
 			if err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (r *run) giveBack() {
 	if r.role == nil {
 		return
 	}
-	if err := r.role.lender.Close(); err != nil {
+	if err := r.role.credentials.Close(); err != nil {
 		r.log.Warn("address of the role's credentials not closed", "err", err)
 	}
 }

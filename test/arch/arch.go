@@ -107,8 +107,8 @@ var (
 	shared = map[string][]string{"internal/launcher/taskdir": {"internal/launcher/docker", "internal/launcher/process"}}
 	parts  = map[string][]string{
 		"internal/controlplane":     {"record", "rules", "ledger", "identity", "catalog", "runs", "schedules", "trees", "pulls", "notifications", "clock"},
-		"internal/runner":           {"engine", "source", "mask", "logstream", "cloud", "lend"},
-		"internal/launcher/process": {"remains"},
+		"internal/runner":           {"engine", "source", "mask", "logstream", "cloud", "credserver"},
+		"internal/launcher/process": {"cleanup"},
 	}
 	// Of these, the parts build on one another: each may import those that stand before it.
 	layered     = []string{"internal/controlplane"}

@@ -166,7 +166,7 @@ func TestCheck_MadeUpGraphs(t *testing.T) {
 		{"adapter over the rules", "internal/store/sqlite", []string{own("internal/controlplane")}, "a child imports its parent"},
 		{"part over level 0", "internal/runner/engine", []string{own("internal/child")}, ""},
 		{"part over its sibling", "internal/runner/engine", []string{own("internal/runner/mask")}, "its parent only"},
-		{"adapter over its part", "internal/launcher/process", []string{own("internal/launcher/process/remains")}, ""},
+		{"adapter over its part", "internal/launcher/process", []string{own("internal/launcher/process/cleanup")}, ""},
 		{"adapter over another's part", "internal/launcher/process", []string{own("internal/runner/mask")}, "its parent only"},
 		{"adapter over what it shares", "internal/launcher/docker", []string{own("internal/launcher/taskdir"), own("internal/launcher")}, ""},
 		{"adapter over what others share", "internal/launcher/ecs", []string{own("internal/launcher/taskdir")}, "internal/launcher/process may import"},

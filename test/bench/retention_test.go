@@ -156,7 +156,7 @@ func (y *years) passes(b *testing.B) (deleted int, took time.Duration) {
 		sum, err := y.plane.Pass(b.Context())
 		check(b, err)
 		deleted += sum.Deleted
-		if !sum.Left {
+		if !sum.More {
 			return deleted, time.Since(began)
 		}
 	}

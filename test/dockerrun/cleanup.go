@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 )
 
 // The labels of everything that is made here.
@@ -23,11 +23,11 @@ const (
 
 // self names this process: the machine's boot and the container that it is in, its number, and when it began.
 func self() (string, error) {
-	boot, err := remains.Boot()
+	boot, err := cleanup.Boot()
 	if err != nil {
 		return "", err
 	}
-	start, err := remains.ProcessStart(os.Getpid())
+	start, err := cleanup.ProcessStart(os.Getpid())
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +37,7 @@ func self() (string, error) {
 // gone reports whether the process that a label names has ended. Of one in another container nothing is known.
 func gone(owner string) (bool, error) {
 	of := strings.Split(owner, "/") // kernel, first process, number, begin
-	boot, err := remains.Boot()
+	boot, err := cleanup.Boot()
 	if err != nil || len(of) != 4 {
 		return false, err
 	}
@@ -49,7 +49,7 @@ func gone(owner string) (bool, error) {
 	if err != nil || of[0]+"/"+of[1] != boot {
 		return false, err
 	}
-	start, err := remains.ProcessStart(pid)
+	start, err := cleanup.ProcessStart(pid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/test/awsim/ecs"
 )
 
@@ -53,25 +53,25 @@ func (r *Runner) Start(_ context.Context, s ecs.Spec) (ecs.Process, error) {
 			cmd.Env = append(cmd.Env, r.DirEnv+"="+cmd.Dir)
 		}
 	}
-	boot, err := remains.Boot()
+	boot, err := cleanup.Boot()
 	if err != nil {
 		return nil, fmt.Errorf("CannotCreateContainerError: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("CannotStartContainerError: %w", err)
 	}
-	start, err := remains.ProcessStart(cmd.Process.Pid)
+	start, err := cleanup.ProcessStart(cmd.Process.Pid)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("CannotStartContainerError: %w", err), cmd.Process.Kill(), cmd.Wait())
 	}
-	return &process{cmd: cmd, trace: remains.Trace{
+	return &process{cmd: cmd, trace: cleanup.Trace{
 		Boot: boot, Session: cmd.Process.Pid, Start: start, Users: []uint32{uint32(os.Getuid())}, //nolint:gosec // a user's number
 	}}, nil
 }
 
 type process struct {
 	cmd   *exec.Cmd
-	trace remains.Trace
+	trace cleanup.Trace
 }
 
 // Signal implements ecs.Process.
@@ -90,7 +90,7 @@ func (p *process) Wait(context.Context) (ecs.Exit, error) {
 		return ecs.Exit{}, fmt.Errorf("how the process ended is not known: %w", err)
 	}
 	for {
-		left, err := remains.Kill(p.trace, p.trace.Boot)
+		left, err := cleanup.Kill(p.trace, p.trace.Boot)
 		if err != nil {
 			return ecs.Exit{}, fmt.Errorf("end what is left of process %d: %w", p.trace.Session, err)
 		}

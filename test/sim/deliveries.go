@@ -105,7 +105,7 @@ func (s *stack) delivered(p *process, id string, in api.DeliveryResult, n int) {
 // toldAll checks at the end that each piece of news has one delivery for each who wants it, done or on its way; one that
 // was given up was refused, or tried for a day.
 func (w *world) toldAll() {
-	w.empty("news/default")
+	w.empty("outbox/default")
 	type news struct{ to, event, workflow string }
 	found := map[news]int{}
 	for s := (store.Scan{Part: "delivery/default", Limit: 1000}); ; {
@@ -136,7 +136,7 @@ func (w *world) toldAll() {
 	}
 	for n, times := range found {
 		if times > 1 {
-			w.fail("news is told once", "%s was told %d times of %s of %s", n.to, times, n.event, n.workflow)
+			w.fail("an event is notified once", "%s was told %d times of %s of %s", n.to, times, n.event, n.workflow)
 		}
 	}
 	for _, id := range w.truth.order {
@@ -146,7 +146,7 @@ func (w *world) toldAll() {
 				want = 1
 			}
 			if got := found[news{to, api.EventFailed, id}]; got != want {
-				w.fail("news is told once", "%s was told %d times that %s has failed, which is %s", to, got, id, w.truth.records[id].State)
+				w.fail("an event is notified once", "%s was told %d times that %s has failed, which is %s", to, got, id, w.truth.records[id].State)
 			}
 		}
 	}

@@ -125,7 +125,7 @@ func (b *boot) produce() {
 		return
 	}
 	b.result.Outputs = []api.Output{{Name: plainOutput, Value: valueOf(b.job.Workflow)}, {Name: sensitiveOutput, Sensitive: true}}
-	if !b.job.LeaveOutputs {
+	if !b.job.ShareOutputs {
 		return
 	}
 	a := api.NewArtifact{Name: api.OutputsName, Kind: api.ArtifactOutputs, Size: 10, SHA256: tokenSum(b.job.Workflow)}
@@ -141,7 +141,7 @@ func (b *boot) produce() {
 		return
 	}
 	if _, err = b.relay.Artifacts(b.w.ctx, api.NewArtifacts{Placed: []string{a.Name}}); err == nil {
-		b.result.Left = &api.OutputsLeft{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256}
+		b.result.SensitiveOutputs = &api.SensitiveOutputs{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256}
 	}
 }
 

@@ -75,7 +75,7 @@ func (s *stack) build(part string) {
 	case reap:
 		cfg := reaper.Config{Instance: "stack-" + s.name, Now: s.now, Log: s.log()}
 		if s.heard {
-			cfg.LastHeard = func(job string, n int, task string) (time.Time, bool) { return s.relay.LastHeard(job, n, task) }
+			cfg.LastHeartbeat = func(job string, n int, task string) (time.Time, bool) { return s.relay.LastHeartbeat(job, n, task) }
 		} else {
 			cfg.Policy.AbsenceProves = 10 * time.Minute
 		}
@@ -305,7 +305,7 @@ func (d *dispatching) one(m queue.Message) {
 	}
 	out := d.d.Handle(w.ctx, m)
 	w.tell("message of %s/%d: %s, hidden %s, deleted %t", out.Job, out.Attempt, out.Why, out.Hide, out.Delete)
-	if err := d.d.Settle(w.ctx, m, out); err != nil {
+	if err := d.d.Finish(w.ctx, m, out); err != nil {
 		w.tell("message of %s not settled: %v", out.Job, err)
 	}
 }

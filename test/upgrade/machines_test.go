@@ -100,7 +100,7 @@ func (m *machines) dispatch(t *testing.T) map[string]dispatcher.Disposition {
 			return out
 		}
 		for i, d := range m.dispatcher.Batch(t.Context(), got) {
-			if err := m.dispatcher.Settle(t.Context(), got[i], d); err != nil {
+			if err := m.dispatcher.Finish(t.Context(), got[i], d); err != nil {
 				t.Fatal(err)
 			}
 			out[d.Job] = d

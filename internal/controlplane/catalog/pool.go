@@ -96,7 +96,7 @@ func PoolFor(ctx context.Context, c *ledger.Change, org string, ws record.Worksp
 		err = serves(pool, q.Route.Scope, t)
 	}
 	if err == nil {
-		err = lends(pool, ws.W)
+		err = checkRoleOfPool(pool, ws.W)
 	}
 	return pool, err
 }

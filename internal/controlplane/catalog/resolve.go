@@ -141,7 +141,7 @@ func (h Choice) refusal(pool record.Pool, chosen string, t workflow.Type) string
 		return fmt.Sprintf("it is not assigned to workspace %s: an admin can assign it to the workspace, its stack, its namespace or one of its projects", h.Scope.Workspace)
 	case !pool.Takes(t):
 		return fmt.Sprintf("it does not take workflows of type %s", t)
-	case !pool.Lends(h.Scope):
+	case !pool.MayAssume(h.Scope):
 		return fmt.Sprintf("it assumes roles under the path %s only, and the role of the workspace lies under %s", pool.RolePath, h.Scope.Role)
 	case pool.Disabled:
 		return "it is disabled: it claims nothing until it is enabled"

@@ -69,9 +69,9 @@ func checkRolePath(path string) error {
 	return nil
 }
 
-// lends refuses a workspace whose roles the pool's tasks may not assume. For a pool without a path, the account's policies
+// checkRoleOfPool refuses a workspace whose roles the pool's tasks may not assume. For a pool without a path, the account's policies
 // decide alone.
-func lends(r record.Pool, w api.Workspace) error {
+func checkRoleOfPool(r record.Pool, w api.Workspace) error {
 	arn := cmp.Or(w.Role, w.PreviewRole)
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {
 		return nil

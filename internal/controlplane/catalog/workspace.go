@@ -127,7 +127,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	}
 	pool, err := poolOf(ctx, c, who.Organization, in)
 	if err == nil {
-		err = lends(pool, in)
+		err = checkRoleOfPool(pool, in)
 	}
 	if err != nil {
 		return Put{}, err

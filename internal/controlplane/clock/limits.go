@@ -11,8 +11,8 @@ import (
 // limits routes the workspaces again that a change has left out of date, folds what has ended into the counters of an
 // organization, wakes the pools that wait for that, and checks that the counters add up. A counter at zero has nothing
 // to fold, so an organization in which nothing runs costs one read.
-func (p *pass) limits(org string) turn {
-	return func(ctx context.Context) turn {
+func (p *pass) limits(org string) round {
+	return func(ctx context.Context) round {
 		busy, rerouting, err := p.busy(ctx, org)
 		if err != nil {
 			p.failed(err)

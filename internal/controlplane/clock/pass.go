@@ -24,7 +24,7 @@ import (
 type Summary struct {
 	Looked, Moved, Failed int
 	Deleted               int  // records that were past their retention
-	Left                  bool // something was left to the next pass
+	More                  bool // something was left to the next pass
 }
 
 // Calls answers the caller that makes the passes.
@@ -107,7 +107,7 @@ func (p *Calls) places(ctx context.Context) (out record.Places, err error) {
 }
 
 // urgent is what is done for an organization in the first part.
-func (p *pass) urgent(org string) (turns []turn) {
+func (p *pass) urgent(org string) (turns []round) {
 	now := ranOut(p.ledger.Now())
 	for _, part := range record.TimerParts(org) {
 		turns = append(turns,
@@ -116,24 +116,24 @@ func (p *pass) urgent(org string) (turns []turn) {
 	}
 	return append(turns,
 		p.limits(org),
-		func(ctx context.Context) turn {
+		func(ctx context.Context) round {
 			p.failed(p.catalog.RemoveClosed(ctx, org))
 			return nil
 		},
-		func(ctx context.Context) turn {
-			p.failed(p.notifications.Tell(ctx, org, p.until))
+		func(ctx context.Context) round {
+			p.failed(p.notifications.Notify(ctx, org, p.until))
 			return nil
 		})
 }
 
 // waits is what is done for an organization in the second part: also what its schedules want is submitted then, its trees
 // go on, what is kept no longer is deleted, and the audit trail is sealed.
-func (p *pass) waits(org string) (turns []turn) {
+func (p *pass) waits(org string) (turns []round) {
 	turns = append(turns, p.submits(org), p.advances(org, ""))
 	for _, part := range record.TimerParts(org) {
 		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
 	}
-	return append(turns, func(ctx context.Context) turn {
+	return append(turns, func(ctx context.Context) round {
 		var sum Summary
 		p.failed(p.purge(ctx, org, p.until, &sum))
 		p.purged(sum)
@@ -142,9 +142,9 @@ func (p *pass) waits(org string) (turns []turn) {
 }
 
 // submits submits what the schedules of an organization want.
-func (p *pass) submits(org string) turn {
-	return func(ctx context.Context) turn {
-		left, err := p.schedules.Turn(ctx, org, p.until)
+func (p *pass) submits(org string) round {
+	return func(ctx context.Context) round {
+		left, err := p.schedules.Round(ctx, org, p.until)
 		if err != nil {
 			p.failed(fmt.Errorf("schedules of %s: %w", org, err))
 		}
@@ -156,8 +156,8 @@ func (p *pass) submits(org string) turn {
 }
 
 // advances takes the trees of an organization on, some at a time.
-func (p *pass) advances(org, after string) turn {
-	return func(ctx context.Context) turn {
+func (p *pass) advances(org, after string) round {
+	return func(ctx context.Context) round {
 		next, err := p.trees.AdvanceTrees(ctx, org, after, p.until)
 		if err != nil {
 			p.failed(fmt.Errorf("trees of %s: %w", org, err))
@@ -178,8 +178,8 @@ func ofKind(part, kind, ranOut string) store.Scan {
 }
 
 // timers looks at one page of timers that ran out.
-func (p *pass) timers(org string, due store.Scan) turn {
-	return func(ctx context.Context) turn {
+func (p *pass) timers(org string, due store.Scan) round {
+	return func(ctx context.Context) round {
 		due.Limit = onePage
 		page, err := p.ledger.Range(ctx, due)
 		if err != nil {
@@ -225,9 +225,9 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		if err != nil {
 			return err
 		}
-		heard := record.Heard{}
+		heard := record.PoolCall{}
 		if pool != "" { // one that was never claimed may have none
-			if heard, _, err = ledger.Load[record.Heard](ctx, c, record.HeardKey(pool)); err != nil {
+			if heard, _, err = ledger.Load[record.PoolCall](ctx, c, record.PoolCallKey(pool)); err != nil {
 				return err
 			}
 		}

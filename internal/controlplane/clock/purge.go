@@ -72,7 +72,7 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 	}
 	lost := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) || errors.Is(err, workflow.ErrBusy)
 	if s.enough() || lost {
-		sum.Left = true
+		sum.More = true
 	}
 	if err != nil && !lost {
 		return fmt.Errorf("delete what %s keeps no longer: %w", org, err)

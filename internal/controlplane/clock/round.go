@@ -15,8 +15,8 @@ import (
 // A pass shares its time: each organization has its turn, and each kind of timer in each of their partitions. A turn
 // does one page of its work. What is left of it waits until all others have had theirs.
 
-// turn does a bounded piece of work. It returns the turn that goes on with it; nil means that nothing is left.
-type turn func(ctx context.Context) turn
+// round does a bounded piece of work. It returns the turn that goes on with it; nil means that nothing is left.
+type round func(ctx context.Context) round
 
 // pass is one pass. Its turns may run at the same time.
 type pass struct {
@@ -41,7 +41,7 @@ func (p *pass) over(ctx context.Context) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left <= 0 || ctx.Err() != nil || !p.ledger.Now().Before(p.until) {
-		p.cut, p.sum.Left = true, true
+		p.cut, p.sum.More = true, true
 	}
 	return p.cut
 }
@@ -77,7 +77,7 @@ func (p *pass) purged(sum Summary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sum.Deleted += sum.Deleted
-	p.sum.Left = p.sum.Left || sum.Left
+	p.sum.More = p.sum.More || sum.More
 }
 
 // failed keeps an error for the answer. The pass goes on with the rest.
@@ -94,8 +94,8 @@ const orgPage = 50 // organizations whose turns begin together
 
 // round lets every organization have its turns, beginning with the one at which the last pass was cut short. Then it
 // goes on with what is left of them, in rounds. If it is cut short in the first round, it returns where.
-func (p *pass) round(ctx context.Context, from string, turns func(org string) []turn) (place string) {
-	var again []turn
+func (p *pass) round(ctx context.Context, from string, turns func(org string) []round) (place string) {
+	var again []round
 	scans := []store.Scan{{From: from}}
 	if from != "" {
 		scans = append(scans, store.Scan{To: from})
@@ -108,7 +108,7 @@ func (p *pass) round(ctx context.Context, from string, turns func(org string) []
 				p.failed(err)
 				return from
 			}
-			var all []turn
+			var all []round
 			var of []string // their organizations
 			for _, r := range page.Records {
 				some := turns(r.Key.Sort)
@@ -129,8 +129,8 @@ func (p *pass) round(ctx context.Context, from string, turns func(org string) []
 }
 
 // run lets each turn do its piece, some at the same time. It returns what goes on with them, and how many have begun.
-func (p *pass) run(ctx context.Context, turns []turn) (again []turn, begun int) {
-	next := make([]turn, len(turns))
+func (p *pass) run(ctx context.Context, turns []round) (again []round, begun int) {
+	next := make([]round, len(turns))
 	var group errgroup.Group
 	atOnce := p.ledger.AtOnce()
 	group.SetLimit(atOnce)
@@ -147,5 +147,5 @@ func (p *pass) run(ctx context.Context, turns []turn) (again []turn, begun int) 
 		}
 	}
 	_ = group.Wait() // its functions return none
-	return slices.DeleteFunc(next, func(t turn) bool { return t == nil }), begun
+	return slices.DeleteFunc(next, func(t round) bool { return t == nil }), begun
 }

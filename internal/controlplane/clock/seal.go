@@ -41,8 +41,8 @@ type Forwarder interface {
 }
 
 // seals seals what is old enough, and forwards it.
-func (p *pass) seals(org string) turn {
-	return func(ctx context.Context) turn {
+func (p *pass) seals(org string) round {
+	return func(ctx context.Context) round {
 		made, err := p.seal(ctx, org)
 		if err != nil && !lostRace(err) {
 			p.failed(fmt.Errorf("seal the audit trail of %s: %w", org, err))

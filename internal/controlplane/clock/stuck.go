@@ -32,8 +32,8 @@ func (p *Calls) look(ctx context.Context, c *ledger.Change, w *record.Workflow) 
 		return err
 	}
 	c.PutUntil(k, record.Stuck{At: c.Now}, c.Now.Add(record.Day))
-	n := record.NewsOf(api.EventStuck, w, c.Now)
+	n := record.OutboxEventOf(api.EventStuck, w, c.Now)
 	n.Reason, n.Detail = w.Held.Reason, text.Middle("it waits for "+waits, record.MaxDetail)
-	c.Tell(w.Org, n)
+	c.Emit(w.Org, n)
 	return nil
 }

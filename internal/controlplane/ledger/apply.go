@@ -88,7 +88,7 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		w.Ended = c.Now
 		if event := endOf(w); event != "" {
-			c.Tell(w.Org, record.NewsOf(event, w, c.Now))
+			c.Emit(w.Org, record.OutboxEventOf(event, w, c.Now))
 		}
 		if m.From == workflow.Pending {
 			return c.unqueue(ctx, w)

@@ -34,7 +34,7 @@ type Change struct {
 	wake     []string          // ids of the pools for which work became claimable
 	marked   map[string]string // those whose mark this change sets, with their wake targets
 	freed    []place           // of limits
-	news     []string          // organizations of which it tells news
+	events   []string          // organizations of which it tells news
 }
 
 // Decision decides what a change does. It may be called many times and must have no effects of its own, except on
@@ -92,7 +92,7 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 		l.moved(id)
 	}
 	l.owe(ctx, append(done.wake, l.waitFor(ctx, done.freed, maxWoken-len(done.wake))...), done.marked)
-	l.tells(ctx, done.news)
+	l.notify(ctx, done.events)
 	return nil
 }
 

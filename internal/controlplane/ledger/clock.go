@@ -86,8 +86,8 @@ func (l *Ledger) recent(ctx context.Context, now time.Time, keys ...store.Key) (
 }
 
 // time is the moment of now on all clocks, for the runs of a pool, and what is known of the pool's calls.
-func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.Heard, err error) {
-	k := record.HeardKey(poolID)
+func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.PoolCall, err error) {
+	k := record.PoolCallKey(poolID)
 	r, first, err := l.recent(ctx, now, record.ClockKey(), k)
 	if err != nil {
 		return t, h, err
@@ -97,7 +97,7 @@ func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rule
 		return t, h, err
 	}
 	t.Now, t.Service = now, rules.Advance(c, now, first).Service
-	h, _, err = Get[record.Heard](r, k)
+	h, _, err = Get[record.PoolCall](r, k)
 	t.Lag = rules.Lag(h, t.Service)
 	return t, h, err
 }
@@ -110,7 +110,7 @@ func (c *Change) Time(ctx context.Context, poolID string) (rules.Time, error) {
 
 // Called is Time for a call of the pool, which it notes.
 func (c *Change) Called(ctx context.Context, poolID string) (rules.Time, error) {
-	c.ledger.Hear(ctx, c.Now, poolID)
+	c.ledger.NotePoolCall(ctx, c.Now, poolID)
 	return c.Time(ctx, poolID)
 }
 
@@ -139,22 +139,22 @@ func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	return c.Service, nil
 }
 
-// HearKeys are the records that Hear goes by; none if this process has read them just now.
-func (l *Ledger) HearKeys(poolID string) []store.Key {
-	if l.clock.has(l.Now(), record.HeardKey(poolID)) {
+// PoolCallKeys are the records that Hear goes by; none if this process has read them just now.
+func (l *Ledger) PoolCallKeys(poolID string) []store.Key {
+	if l.clock.has(l.Now(), record.PoolCallKey(poolID)) {
 		return nil
 	}
-	return []store.Key{record.ClockKey(), record.HeardKey(poolID)}
+	return []store.Key{record.ClockKey(), record.PoolCallKey(poolID)}
 }
 
-// Hear adds a call of a pool to a change, unless one was noted a short time ago.
-func (c *Change) Hear(ctx context.Context, poolID string) error {
-	k := record.HeardKey(poolID)
+// NotePoolCall adds a call of a pool to a change, unless one was noted a short time ago.
+func (c *Change) NotePoolCall(ctx context.Context, poolID string) error {
+	k := record.PoolCallKey(poolID)
 	if err := c.Load(ctx, record.ClockKey(), k); err != nil {
 		return err
 	}
 	clock, _, err := Get[record.Clock](c.Read, record.ClockKey())
-	h, ok, err2 := Get[record.Heard](c.Read, k)
+	h, ok, err2 := Get[record.PoolCall](c.Read, k)
 	if err := errors.Join(err, err2); err != nil {
 		c.ledger.Log.Error("unreadable record skipped", "err", err)
 		return nil
@@ -167,14 +167,14 @@ func (c *Change) Hear(ctx context.Context, poolID string) error {
 	if ok && now.Sub(h.At) < noteEvery {
 		return nil
 	}
-	noted := record.Encode(k, rules.Hear(h, now))
+	noted := record.Encode(k, rules.NextPoolCall(h, now))
 	c.Add(store.Put(noted, c.Version(k)))
 	l.clock.keep(c.Now, noted) // if the commit fails, it is noted some seconds later
 	return nil
 }
 
-// Hear notes a call of a pool. If that fails, some silence of the pool's runs is excused that need not be.
-func (l *Ledger) Hear(ctx context.Context, now time.Time, poolID string) {
+// NotePoolCall notes a call of a pool. If that fails, some silence of the pool's runs is excused that need not be.
+func (l *Ledger) NotePoolCall(ctx context.Context, now time.Time, poolID string) {
 	t, h, err := l.time(ctx, now, poolID)
 	if err != nil || !h.At.IsZero() && t.Service.Sub(h.At) < noteEvery {
 		return
@@ -183,5 +183,5 @@ func (l *Ledger) Hear(ctx context.Context, now time.Time, poolID string) {
 		return // another call of this process is doing it
 	}
 	defer l.clock.noting.Delete(poolID)
-	_ = l.Change(ctx, func(ctx context.Context, c *Change) error { return c.Hear(ctx, poolID) })
+	_ = l.Change(ctx, func(ctx context.Context, c *Change) error { return c.NotePoolCall(ctx, poolID) })
 }

@@ -48,9 +48,9 @@ type Config struct {
 type Ledger struct {
 	Log          *slog.Logger // the calls over this ledger log here too
 	StoreExpires bool         // see Config.Expires
-	// OnNews makes deliveries of the news of an organization; it is called after a commit that tells some, and may be
+	// OnEvent makes deliveries of the news of an organization; it is called after a commit that tells some, and may be
 	// called at the same moment by others. Nil means that only the pass does.
-	OnNews func(ctx context.Context, org string) error
+	OnEvent func(ctx context.Context, org string) error
 
 	store   store.Store
 	now     func() time.Time

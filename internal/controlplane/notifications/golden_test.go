@@ -29,7 +29,7 @@ func TestWords_OfRuns(t *testing.T) {
 		case w.State != workflow.Failed:
 			return "none"
 		}
-		m := notifications.Message{ID: "dlv_1", Organization: "default", News: record.News{
+		m := notifications.Message{ID: "dlv_1", Organization: "default", Event: record.OutboxEvent{
 			Event: event, Workflow: w.ID, Workspace: w.Workspace, Type: w.Type, Op: w.Operation, Reason: w.Reason, Detail: w.Detail, Changes: w.Changes, By: w.SubmittedBy, At: runtable.Now,
 		}}
 		var slack struct{ Text string }

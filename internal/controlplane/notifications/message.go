@@ -18,7 +18,7 @@ type Message struct {
 	ID           string // of the delivery
 	Organization string
 	Project      string // empty if the workspace was deleted
-	News         record.News
+	Event        record.OutboxEvent
 	Address      string // where people reach the console; empty means that no link is made
 }
 
@@ -72,7 +72,7 @@ func countsOf(c *api.Changes) *counts {
 type said struct{ kind, state, sentence, command string }
 
 func say(m Message) said {
-	n := m.News
+	n := m.Event
 	what := runtext.What(api.Workflow{Type: n.Type, Operation: n.Op})
 	switch n.Event {
 	case api.EventApproval:
@@ -91,7 +91,7 @@ func say(m Message) said {
 
 // Body is the body of a notification in a format. It is a pure function, and its size is bounded.
 func Body(format string, m Message) string {
-	s, n := say(m), m.News
+	s, n := say(m), m.Event
 	detail := text.Middle(text.WithoutEscapes(n.Detail), maxDetail)
 	link := ""
 	if m.Address != "" {
@@ -114,7 +114,7 @@ var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "`", "'
 // slack is the text of a message in Slack's form. What others wrote stands in it as it is, and makes no link: neither
 // with <...>, which is escaped, nor as an address that Slack finds by itself, because it stands as code.
 func slack(s said, m Message, detail, link string) string {
-	n := m.News
+	n := m.Event
 	lines := []string{escape.Replace(s.sentence)}
 	var facts []string
 	if n.Reason != "" {

@@ -17,7 +17,7 @@ import (
 func message(event string) notifications.Message {
 	return notifications.Message{
 		ID: "dlv_1", Organization: "default", Project: "shop", Address: "https://dayfly.example.com/",
-		News: record.News{
+		Event: record.OutboxEvent{
 			Event: event, Workflow: "wf_1", Workspace: "network", WorkspaceID: "ws_1", Type: workflow.Deployment, Op: workflow.Update, Reason: workflow.ReasonStepFailed,
 			Detail: "step apply failed", By: "ada", At: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC),
 		},
@@ -43,7 +43,7 @@ func TestBody_SaysWhatHappenedAndWhatToRunNext(t *testing.T) {
 		api.EventStuck:    {"run.stuck", "dayfly why wf_1", "The scan of workspace network has waited for more than half an hour"},
 	} {
 		m := message(event)
-		m.Address, m.News.Type, m.News.Op, m.News.Changes = "", workflow.InsightsScan, "", &api.Changes{Drift: 2}
+		m.Address, m.Event.Type, m.Event.Op, m.Event.Changes = "", workflow.InsightsScan, "", &api.Changes{Drift: 2}
 		var got struct {
 			Type, Command, Text, URL string
 			Changes                  map[string]int
@@ -60,8 +60,8 @@ func TestBody_SaysWhatHappenedAndWhatToRunNext(t *testing.T) {
 // What others wrote makes no link, no mention and no format in Slack.
 func TestBody_OfSlackIsEscaped(t *testing.T) {
 	m := message(api.EventFailed)
-	m.News.By = "<!channel> & https://evil.example.com"
-	m.News.Detail = "<https://evil.example.com|click> `*bold*`\n<@U123> \x1b[31mred\x1b[0m"
+	m.Event.By = "<!channel> & https://evil.example.com"
+	m.Event.Detail = "<https://evil.example.com|click> `*bold*`\n<@U123> \x1b[31mred\x1b[0m"
 	var got struct{ Text string }
 	if err := json.Unmarshal([]byte(notifications.Body(api.FormatSlack, m)), &got); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestBody_OfSlackIsEscaped(t *testing.T) {
 
 func TestBody_IsBounded(t *testing.T) {
 	m := message(api.EventFailed)
-	m.News.By, m.News.Detail = strings.Repeat("&<", 5000), strings.Repeat("<\"\x00", 5000)
+	m.Event.By, m.Event.Detail = strings.Repeat("&<", 5000), strings.Repeat("<\"\x00", 5000)
 	for _, format := range []string{api.FormatDayfly, api.FormatSlack} {
 		body := notifications.Body(format, m)
 		if !json.Valid([]byte(body)) || len(body) > 8<<10 {

@@ -94,21 +94,21 @@ func checkNotification(n api.Notification) error {
 	return nil
 }
 
-// newsPage is how much news is read at once.
-const newsPage = 25
+// eventPage is how much news is read at once.
+const eventPage = 25
 
-// Tell makes deliveries of the news of an organization, until a time. Each commit does so for one piece of news and
+// Notify makes deliveries of the news of an organization, until a time. Each commit does so for one piece of news and
 // removes it, so that each is delivered to whom it concerns once, whoever tells it and whatever fails. The pass calls it.
-func (p *Calls) Tell(ctx context.Context, org string, until time.Time) error {
+func (p *Calls) Notify(ctx context.Context, org string, until time.Time) error {
 	var failures []error
 	for from := ""; p.ledger.Now().Before(until) && ctx.Err() == nil; {
-		page, err := p.ledger.Range(ctx, store.Scan{Part: record.NewsPart(org), Limit: newsPage, After: from})
+		page, err := p.ledger.Range(ctx, store.Scan{Part: record.OutboxPart(org), Limit: eventPage, After: from})
 		if err != nil {
 			return err
 		}
 		for _, r := range page.Records {
-			p.trees.TreeNews(ctx, org, r)
-			if err := p.tellOne(ctx, org, r.Key); err != nil {
+			p.trees.OnEvent(ctx, org, r)
+			if err := p.notifyOne(ctx, org, r.Key); err != nil {
 				failures = append(failures, fmt.Errorf("tell %s: %w", r.Key, err))
 			}
 			if !p.ledger.Now().Before(until) || ctx.Err() != nil {
@@ -122,15 +122,15 @@ func (p *Calls) Tell(ctx context.Context, org string, until time.Time) error {
 	return errors.Join(failures...)
 }
 
-func (p *Calls) tellOne(ctx context.Context, org string, k store.Key) error {
+func (p *Calls) notifyOne(ctx context.Context, org string, k store.Key) error {
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		n, ok, err := ledger.Load[record.News](ctx, c, k)
+		n, ok, err := ledger.Load[record.OutboxEvent](ctx, c, k)
 		if err != nil || !ok {
 			return err // told by another
 		}
 		c.Remove(k)
 		if n.Trigger != nil && n.Trigger.Number != 0 {
-			if err := pulls.News(ctx, c, org, *n.Trigger); err != nil {
+			if err := pulls.OnEvent(ctx, c, org, *n.Trigger); err != nil {
 				return err
 			}
 		}
@@ -157,7 +157,7 @@ func (p *Calls) tellOne(ctx context.Context, org string, k store.Key) error {
 }
 
 // projectsOf is the project of the workspace that news is about, and those above it; none if it was deleted.
-func projectsOf(ctx context.Context, c *ledger.Change, org string, n record.News) ([]string, error) {
+func projectsOf(ctx context.Context, c *ledger.Change, org string, n record.OutboxEvent) ([]string, error) {
 	ws, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(org, n.Workspace))
 	if err != nil || !ok || ws.ID != n.WorkspaceID {
 		return nil, err
@@ -178,14 +178,14 @@ func wants(n api.Notification, event string, projects []string) bool {
 }
 
 // notify adds the delivery of news of a workspace in projects to one whom it concerns.
-func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.News, projects []string) error {
+func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.OutboxEvent, projects []string) error {
 	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID, Created: c.Now}
 	project := ""
 	if len(projects) > 0 {
 		project = projects[0]
 	}
 	d.Notice = &record.Notice{Event: n.Event, Workflow: n.Workflow, Workspace: n.Workspace, Body: Body(to.V.Format, Message{
-		ID: d.ID, Organization: org, Project: project, News: n, Address: p.cfg.Address,
+		ID: d.ID, Organization: org, Project: project, Event: n, Address: p.cfg.Address,
 	})}
 	pool, err := catalog.Named(ctx, c, org, to.V.Pool)
 	if err != nil {

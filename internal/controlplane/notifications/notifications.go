@@ -32,8 +32,8 @@ type Calls struct {
 // New returns the calls over a ledger, and lets it tell news at once.
 func New(l *ledger.Ledger, t *trees.Calls, g *pulls.Calls, cfg Config) *Calls {
 	p := &Calls{Notifications: settings(l), ledger: l, trees: t, pulls: g, cfg: cfg}
-	l.OnNews = func(ctx context.Context, org string) error {
-		return p.Tell(ctx, org, p.ledger.Now().Add(time.Second))
+	l.OnEvent = func(ctx context.Context, org string) error {
+		return p.Notify(ctx, org, p.ledger.Now().Add(time.Second))
 	}
 	return p
 }

@@ -18,7 +18,7 @@ func (p *Calls) EndRestored(ctx context.Context, org, why string, out *api.Resto
 		end  func(k store.Key) error
 	}{
 		// Deliveries are made of news, so that goes first.
-		{store.Scan{Part: record.NewsPart(org), Limit: 100}, func(k store.Key) error { return p.dropNews(ctx, k) }},
+		{store.Scan{Part: record.OutboxPart(org), Limit: 100}, func(k store.Key) error { return p.dropEvent(ctx, k) }},
 		{store.Scan{Part: record.DeliveryPart(org), Limit: 100}, func(k store.Key) error { return p.dropDelivery(ctx, org, k.Sort, why, out) }},
 	} {
 		for r, err := range p.ledger.View().All(ctx, one.scan) {
@@ -33,7 +33,7 @@ func (p *Calls) EndRestored(ctx context.Context, org, why string, out *api.Resto
 	return nil
 }
 
-func (p *Calls) dropNews(ctx context.Context, k store.Key) error {
+func (p *Calls) dropEvent(ctx context.Context, k store.Key) error {
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		err := c.Load(ctx, k)
 		c.Remove(k)

@@ -45,7 +45,7 @@ func judge(r reading) verdict {
 				v.cancel = append(v.cancel, p)
 			}
 		}
-		v.pull.Previews, v.pull.Left = nil, 0
+		v.pull.Previews, v.pull.More = nil, 0
 	}
 	if r.said != nil && r.facts.State != api.PullOpen {
 		v.pull.Note = "The command was not carried out: the pull request is " + r.facts.State + "."

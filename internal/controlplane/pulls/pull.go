@@ -161,7 +161,7 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	if len(v.only) == 0 && !v.merged {
 		v.pull.Previews = nil
 	}
-	v.pull.Left = 0
+	v.pull.More = 0
 	for _, ws := range affected {
 		one := record.PullPreview{Workspace: ws.Name, Commit: by.Commit, Merged: v.merged}
 		was := slices.IndexFunc(before, func(b record.PullPreview) bool {
@@ -173,7 +173,7 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 		case len(v.only) > 0 && !slices.Contains(v.only, ws.Name):
 			continue // it stays as it is
 		case len(v.pull.Previews) >= maxPreviews:
-			v.pull.Left++
+			v.pull.More++
 			continue
 		case was >= 0 && v.anew == "":
 			v.pull.Previews = append(v.pull.Previews, before[was])

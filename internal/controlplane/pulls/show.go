@@ -89,8 +89,8 @@ func (p *Calls) showOf(ctx context.Context, org string, host record.Settings[api
 	if pull.Note != "" {
 		out.Notes = append(out.Notes, pull.Note)
 	}
-	if pull.Left > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d workspaces more: at most %d are previewed.", pull.Left, maxPreviews))
+	if pull.More > 0 {
+		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d workspaces more: at most %d are previewed.", pull.More, maxPreviews))
 	}
 	var shows []string
 	for _, one := range pull.Previews {
@@ -176,8 +176,8 @@ func Shown(ctx context.Context, c *ledger.Change, d record.Delivery, shown *api.
 	return nil
 }
 
-// News shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
-func News(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
+// OnEvent shows a pull request anew, because one of its runs has ended or a plan of it was decided on.
+func OnEvent(ctx context.Context, c *ledger.Change, org string, t record.Trigger) error {
 	host, ok, err := ledger.Load[record.Settings[api.GitHost]](ctx, c, record.SettingsKey(org, kind.GitHost, t.Name))
 	if err != nil || !ok || host.V.IsDisabled {
 		return err

@@ -8,9 +8,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// News is that something has happened of which people may want to be told. It is written in the commit in which it
+// OutboxEvent is that something has happened of which people may want to be told. It is written in the commit in which it
 // happens, and removed in the one that makes deliveries of it. It has no values of plans, no outputs and no secrets.
-type News struct {
+type OutboxEvent struct {
 	Event       string             `json:"event"` // api.Event*
 	Workflow    string             `json:"wf"`
 	Workspace   string             `json:"ws"`
@@ -29,17 +29,17 @@ type News struct {
 // and the tree goes on. No notification tells it.
 const EventMoved = "moved"
 
-// NewsOf is news of a workflow as it is now.
-func NewsOf(event string, w *Workflow, at time.Time) News {
-	return News{Event: event, Workflow: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Type: w.Type, Op: w.Op, Reason: w.Reason, Detail: w.Detail, Changes: w.Changes, By: w.By, Trigger: w.Trigger, At: at}
+// OutboxEventOf is news of a workflow as it is now.
+func OutboxEventOf(event string, w *Workflow, at time.Time) OutboxEvent {
+	return OutboxEvent{Event: event, Workflow: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Type: w.Type, Op: w.Op, Reason: w.Reason, Detail: w.Detail, Changes: w.Changes, By: w.By, Trigger: w.Trigger, At: at}
 }
 
-// NewsPart has the news of an organization, the oldest first.
-func NewsPart(org string) string { return "news/" + org }
+// OutboxPart has the news of an organization, the oldest first.
+func OutboxPart(org string) string { return "outbox/" + org }
 
-// NewsKey is where a new one lies.
-func NewsKey(org string, at time.Time) store.Key {
-	return store.Key{Part: NewsPart(org), Sort: At(at) + "/" + Random(6)}
+// OutboxKey is where a new one lies.
+func OutboxKey(org string, at time.Time) store.Key {
+	return store.Key{Part: OutboxPart(org), Sort: At(at) + "/" + Random(6)}
 }
 
 // Stuck says when it was told last that runs are stuck in a pool.

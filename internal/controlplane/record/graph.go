@@ -40,12 +40,12 @@ type Produced struct {
 	Used      string             `json:"used,omitempty"` // digest of the inputs that the run was given; see Attempt
 	// Revision rises when a run changed something. It stands for the values of sensitive outputs, of which nothing is
 	// known here: a digest of a short secret could be guessed.
-	Revision  int64 `json:"revision"`
-	Sensitive *Left `json:"sensitive,omitempty"` // none: it has no sensitive outputs, or nobody takes them
+	Revision  int64             `json:"revision"`
+	Sensitive *SensitiveOutputs `json:"sensitive,omitempty"` // none: it has no sensitive outputs, or nobody takes them
 }
 
-// Left names the artifact that holds the values of sensitive outputs.
-type Left struct {
+// SensitiveOutputs names the artifact that holds the values of sensitive outputs.
+type SensitiveOutputs struct {
 	Name   string    `json:"name"`
 	Size   int64     `json:"size"`
 	SHA256 string    `json:"sha256"`
@@ -68,6 +68,6 @@ type GivenInput struct {
 	Input    api.WorkspaceInput `json:"input"`
 	Workflow string             `json:"wf"`
 	Attempt  int                `json:"attempt"`
-	Left     Left               `json:"left"`
+	Artifact SensitiveOutputs   `json:"artifact"`
 	Expires  time.Time          `json:"expires"`
 }

@@ -191,8 +191,8 @@ func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
 // PurgedKey is where it is stored how far the logs of an organization are purged.
 func PurgedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "purged/" + org} }
 
-// HeardKey is where the last call of a pool is stored.
-func HeardKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "heard"} }
+// PoolCallKey is where the last call of a pool is stored.
+func PoolCallKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "call"} }
 
 // PlacesKey says where the next pass goes on that was cut short.
 func PlacesKey() store.Key { return store.Key{Part: "pass", Sort: "places"} }

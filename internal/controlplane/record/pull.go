@@ -36,7 +36,7 @@ type Pull struct {
 	Waits      string        `json:"waits,omitempty"`       // why nothing is previewed
 	Note       string        `json:"note,omitempty"`        // what came of the last command
 	Previews   []PullPreview `json:"previews,omitempty"`    // of Head; of a merged one also the runs of the merge
-	Left       int           `json:"left,omitempty"`        // workspaces that it concerns beyond these
+	More       int           `json:"more,omitempty"`        // workspaces that it concerns beyond these
 	Comment    int64         `json:"comment,omitempty"`     // number of ours
 	Showing    string        `json:"showing,omitempty"`     // the delivery that shows it
 	Stale      bool          `json:"stale,omitempty"`       // something has happened since that delivery was claimed

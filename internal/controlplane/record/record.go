@@ -351,8 +351,8 @@ type Clock struct {
 	Service time.Time `json:"svc"`
 }
 
-// Heard is when the last call of a pool came, on the service clock, and by how much the pool's clock was behind then.
-type Heard struct {
+// PoolCall is when the last call of a pool came, on the service clock, and by how much the pool's clock was behind then.
+type PoolCall struct {
 	At  time.Time     `json:"at"`
 	Lag time.Duration `json:"lag,omitempty"`
 }

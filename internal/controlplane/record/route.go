@@ -129,11 +129,11 @@ func (r Pool) AssignedTo(s Scope) bool {
 		slices.ContainsFunc(s.Projects, func(name string) bool { return slices.Contains(r.Projects, name) })
 }
 
-// Lends says whether the tasks of the pool may assume a role of the scope's path. For a pool without a path, the
+// MayAssume says whether the tasks of the pool may assume a role of the scope's path. For a pool without a path, the
 // account's policies decide alone.
-func (r Pool) Lends(s Scope) bool {
+func (r Pool) MayAssume(s Scope) bool {
 	return s.Role == "" || r.RolePath == "" || strings.HasPrefix(s.Role, r.RolePath)
 }
 
 // Serves says whether the pool may claim runs of a scope.
-func (r Pool) Serves(s Scope) bool { return r.AssignedTo(s) && r.Lends(s) }
+func (r Pool) Serves(s Scope) bool { return r.AssignedTo(s) && r.MayAssume(s) }

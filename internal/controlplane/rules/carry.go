@@ -8,14 +8,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 )
 
-// CarriesFor is how long after it was given an approval of a pull request's plan counts for the plan of the merged commit.
-const CarriesFor = 14 * 24 * time.Hour
+// CarryOverTime is how long after it was given an approval of a pull request's plan counts for the plan of the merged commit.
+const CarryOverTime = 14 * 24 * time.Hour
 
-// Carry gives the plan of a merged commit the approvals of a pull request's plan, if all planned changes of the two are
+// CarryOver gives the plan of a merged commit the approvals of a pull request's plan, if all planned changes of the two are
 // equal. Each approval is decided on again by Decide: by what is wanted now, and by what was wanted of the pull request's
 // plan, whose submitters are submitters of this one as well. An approval that does not count any more is left out. why
 // says why nothing is carried over, as a clause; it is empty where something is. It is a pure function.
-func Carry(to, from record.Review, p Present, now time.Time) (out record.Review, why string) {
+func CarryOver(to, from record.Review, p Present, now time.Time) (out record.Review, why string) {
 	switch {
 	case from.Status == api.ReviewRejected:
 		return to, "that plan was rejected " + Rejection(from)
@@ -40,7 +40,7 @@ func Carry(to, from record.Review, p Present, now time.Time) (out record.Review,
 		out.Needed, out.NeededWhy = from.Needed, from.NeededWhy
 	}
 	for _, v := range from.Votes {
-		if v.Reject || now.Sub(v.At) > CarriesFor {
+		if v.Reject || now.Sub(v.At) > CarryOverTime {
 			continue
 		}
 		d := Decision{Decision: api.Decision{SHA256: to.Plan.SHA256, Comment: v.Comment}, By: api.PrincipalRef{ID: v.ByID, Name: v.By}}

@@ -73,7 +73,7 @@ func TestCarry(t *testing.T) {
 		if tc.change != nil {
 			tc.change(parts{&a, &b, &c})
 		}
-		got, why := rules.Carry(a, b, c, now)
+		got, why := rules.CarryOver(a, b, c, now)
 		if tc.why != "" {
 			if !strings.Contains(why, tc.why) || got.Status != api.ReviewWaiting || len(got.Votes) > 0 || got.CarriedFrom != "" {
 				t.Errorf("%s: %+v, because %q; want nothing, because %q", name, got, why, tc.why)

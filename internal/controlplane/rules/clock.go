@@ -45,16 +45,16 @@ func Advance(c record.Clock, now time.Time, first bool) record.Clock {
 
 // Lag is by how much a pool's clock is behind the service clock. A pool's clock stands still in minutes without a
 // call of the pool, for at most maxGap. The lag never shrinks, so that a pool that comes and goes keeps its runs.
-func Lag(h record.Heard, service time.Time) time.Duration {
+func Lag(h record.PoolCall, service time.Time) time.Duration {
 	if h.At.IsZero() {
 		return 0
 	}
 	return h.Lag + min(max(service.Sub(h.At)-oneCall, 0), maxGap)
 }
 
-// Hear notes a call of a pool.
-func Hear(h record.Heard, service time.Time) record.Heard {
-	return record.Heard{At: Latest(h.At, service), Lag: Lag(h, service)}
+// NextPoolCall notes a call of a pool.
+func NextPoolCall(h record.PoolCall, service time.Time) record.PoolCall {
+	return record.PoolCall{At: Latest(h.At, service), Lag: Lag(h, service)}
 }
 
 // Deadline is when a run is to end, on the service clock.
@@ -68,15 +68,15 @@ func ResultDue(w *record.Workflow) time.Time {
 	return time.UnixMilli(w.Service.HandedOver).UTC().Add(workflow.ResultGrace)
 }
 
-// heard is when a run last gave a sign of life, on the service clock. The start counts as one.
-func heard(w *record.Workflow, b record.Beat) time.Time {
+// lastHeartbeat is when a run last gave a sign of life, on the service clock. The start counts as one.
+func lastHeartbeat(w *record.Workflow, b record.Beat) time.Time {
 	return Latest(Deadline(w).Add(-w.MaxRuntime), b.Service)
 }
 
 // silentAt is when a run has been silent for too long, on the service clock. excused is how much of the time since
 // the last sign of life does not count.
 func silentAt(w *record.Workflow, b record.Beat, excused time.Duration) time.Time {
-	return heard(w, b).Add(workflow.Silence + excused)
+	return lastHeartbeat(w, b).Add(workflow.Silence + excused)
 }
 
 // excused is how long the clock of a run's pool has stood still since the last sign of life.
@@ -92,8 +92,8 @@ func Sign(t Time, step string) record.Beat {
 // signEvery is how often a sign of life is stored that brings no other news.
 const signEvery = 20 * time.Second
 
-// IsNews says whether a sign of life is to be stored in place of the last one.
-func IsNews(sign, last record.Beat) bool {
+// MustStore says whether a sign of life is to be stored in place of the last one.
+func MustStore(sign, last record.Beat) bool {
 	age := sign.At.Sub(last.At)
 	return sign.Step != last.Step || age < 0 || age >= signEvery
 }

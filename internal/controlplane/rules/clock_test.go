@@ -60,14 +60,14 @@ func TestLag_IsTheMinutesWithoutACall(t *testing.T) {
 		"comes and goes":       {[]int{0, 25, 50, 75}, 100, 4 * 24 * time.Minute},
 		"comes each 2 minutes": {[]int{0, 2, 4, 6, 8, 10}, 10, 5 * time.Minute},
 	} {
-		var h record.Heard
+		var h record.PoolCall
 		before := time.Duration(0)
 		for _, m := range tt.calls {
 			if lag := rules.Lag(h, minutes(m)); lag < before {
 				t.Errorf("%s: the clock goes on by more than the time", name)
 			}
 			before = rules.Lag(h, minutes(m))
-			if h = rules.Hear(h, minutes(m)); rules.Lag(h, minutes(m)) != before {
+			if h = rules.NextPoolCall(h, minutes(m)); rules.Lag(h, minutes(m)) != before {
 				t.Errorf("%s: the call at %d moves the clock", name, m)
 			}
 		}
@@ -115,7 +115,7 @@ func TestIsNews(t *testing.T) {
 		"of another step":     {rules.Sign(at(now), "output"), last, true},
 		"of a clock set back": {rules.Sign(at(now.Add(-time.Hour)), "apply"), last, true},
 	} {
-		if got := rules.IsNews(tt.sign, tt.last); got != tt.want {
+		if got := rules.MustStore(tt.sign, tt.last); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -69,7 +69,7 @@ func Feed(inputs []api.WorkspaceInput, from map[string]Source, own map[string]an
 		}
 		p := src.Produced
 		out.Sensitive = append(out.Sensitive, record.GivenInput{
-			Input: in, Workflow: p.Workflow, Attempt: p.Attempt, Left: *p.Sensitive, Expires: src.Expires,
+			Input: in, Workflow: p.Workflow, Attempt: p.Attempt, Artifact: *p.Sensitive, Expires: src.Expires,
 		})
 		parts = append(parts, part{Variable: name, Workspace: src.ID, Output: in.Output, Revision: p.Revision})
 	}
@@ -133,7 +133,7 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 // a pure function.
 func Reached(w *record.Workflow, in Fed) Fed {
 	for _, one := range in.Sensitive {
-		if at := one.Left.Place; at.Kind == api.PlaceDirectory && (at.Pool != w.PoolID || at.Instance != w.Instance) {
+		if at := one.Artifact.Place; at.Kind == api.PlaceDirectory && (at.Pool != w.PoolID || at.Instance != w.Instance) {
 			return Fed{Missing: fmt.Sprintf("output %s of workspace %s is missing: its value is with agent %s, and this run is on %s; both workspaces need one agent, or a pool with a bucket", one.Input.Output, one.Input.Workspace, at.Instance, w.Instance)}
 		}
 	}
@@ -141,7 +141,7 @@ func Reached(w *record.Workflow, in Fed) Fed {
 }
 
 // Produce is what a run that succeeded leaves for other workspaces. It is a pure function.
-func Produce(before record.Produced, w *record.Workflow, used string, in api.Result, left *record.Left) record.Produced {
+func Produce(before record.Produced, w *record.Workflow, used string, in api.Result, left *record.SensitiveOutputs) record.Produced {
 	out := record.Produced{
 		Workflow: w.ID, Attempt: w.Attempt, Op: w.Op, Submitted: w.Submitted, At: w.Ended,
 		Outputs: in.Outputs, Truncated: in.Truncated, Used: used, Revision: before.Revision, Sensitive: left,

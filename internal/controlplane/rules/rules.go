@@ -147,7 +147,7 @@ func JobState(w *record.Workflow, b record.Beat, t Time) api.JobState {
 		s.ClaimAge = t.Now.Sub(w.Claimed).Seconds()
 	}
 	if s.Started {
-		s.SilentSeconds = max(t.Service.Sub(heard(w, b)), time.Microsecond).Seconds() // 0 would mean unknown
+		s.SilentSeconds = max(t.Service.Sub(lastHeartbeat(w, b)), time.Microsecond).Seconds() // 0 would mean unknown
 		s.RemainingSeconds = Deadline(w).Sub(t.Service).Seconds()
 	}
 	if s.Cancel {

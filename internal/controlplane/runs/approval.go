@@ -217,9 +217,9 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		c.PutUntil(list, record.Awaited{ID: w.ID, WorkspaceID: w.WorkspaceID}, review.Expires)
 		c.Note(w, rules.Note{Kind: "awaiting_approval", Text: "its plan waits for " + wanted(review)})
 		if len(review.Why) > 0 { // else it waits for its submitter only
-			n := record.NewsOf(api.EventApproval, w, c.Now)
+			n := record.OutboxEventOf(api.EventApproval, w, c.Now)
 			n.Detail = text.Middle(wanted(review), record.MaxDetail)
-			c.Tell(w.Org, n)
+			c.Emit(w.Org, n)
 		}
 	case api.ReviewEmpty:
 		c.Note(w, rules.Note{Kind: "unchanged", Text: "its plan changes nothing: there is nothing to approve"})
@@ -455,7 +455,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 		c.PutUntil(list, record.Awaited{ID: id, WorkspaceID: w.WorkspaceID}, review.Expires)
 	}
 	if w.Trigger.Followed() {
-		c.Tell(w.Org, record.NewsOf(record.EventMoved, w, c.Now))
+		c.Emit(w.Org, record.OutboxEventOf(record.EventMoved, w, c.Now))
 	}
 	identity.Audit(c, who, action, id, "done", detail)
 	return nil

@@ -245,11 +245,11 @@ func (p *Calls) InputOf(ctx context.Context, token string, run api.Run, n int) (
 	if !p.ledger.Now().Before(one.Expires) {
 		return out, workflow.Refuse(workflow.ErrConflict, "", "the values of sensitive outputs that %s left are past their retention: run an update of %s once", one.Workflow, one.Input.Workspace)
 	}
-	names, err := catalog.Names(ctx, p.ledger, w.Org, one.Left.Place.Pool)
+	names, err := catalog.Names(ctx, p.ledger, w.Org, one.Artifact.Place.Pool)
 	out.Artifact = api.Artifact{
-		Name: one.Left.Name, Kind: api.ArtifactOutputs, Attempt: one.Attempt, Size: one.Left.Size, SHA256: one.Left.SHA256, ExpiresAt: one.Expires, Place: one.Left.Place,
+		Name: one.Artifact.Name, Kind: api.ArtifactOutputs, Attempt: one.Attempt, Size: one.Artifact.Size, SHA256: one.Artifact.SHA256, ExpiresAt: one.Expires, Place: one.Artifact.Place,
 	}
-	out.Artifact.Place.Pool = names[one.Left.Place.Pool]
+	out.Artifact.Place.Pool = names[one.Artifact.Place.Pool]
 	return out, err
 }
 

@@ -40,7 +40,7 @@ func offer(ctx context.Context, c *ledger.Change, w *record.Workflow, r record.R
 	case err != nil:
 		return err
 	case r.Status == api.ReviewWaiting, r.Status == api.ReviewMerge:
-		c.PutUntil(k, record.Name{ID: w.ID}, rules.Latest(r.Expires, c.Now.Add(rules.CarriesFor)))
+		c.PutUntil(k, record.Name{ID: w.ID}, rules.Latest(r.Expires, c.Now.Add(rules.CarryOverTime)))
 	case ok && was.ID == w.ID:
 		c.Remove(k)
 	}
@@ -74,7 +74,7 @@ func carried(ctx context.Context, c *ledger.Change, w *record.Workflow, review *
 		}
 		return nil, err
 	}
-	next, why := rules.Carry(*review, from.r, now, c.Now)
+	next, why := rules.CarryOver(*review, from.r, now, c.Now)
 	if why != "" {
 		c.Drop(from.of)
 		c.Note(w, rules.Note{Kind: "not_carried", Text: fmt.Sprintf("the approvals of %s do not carry over: %s", from.of.ID, why)})

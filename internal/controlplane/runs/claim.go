@@ -45,7 +45,7 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 			return false, err // the caller has gone and would not learn of a claim
 		}
 		now := p.ledger.Now()
-		if !first && !notified && !more && !due.news(now) && !p.ledger.Owed(ctx, who.PoolID) {
+		if !first && !notified && !more && !due.changed(now) && !p.ledger.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
 		// The first read gets all that the look begins with. A mark is cleared before the read of what can be
@@ -59,7 +59,7 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		var err error
 		out, more, err = p.claimOnce(ctx, who, in, before)
 		out.Deliveries = due.Due(now)
-		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0 || due.news(now), err
+		return len(out.Jobs) > 0 || out.RetryAfterSeconds > 0 || due.changed(now), err
 	})
 	if err != nil {
 		return api.Claimed{}, err
@@ -91,9 +91,9 @@ func (d *dueSince) read(r ledger.Read, poolID string, woken bool) {
 	d.woken = woken || ledger.IsOwed(r, poolID)
 }
 
-// news says whether a delivery has become due since the claim began, so that it answers at once. One that was due before
+// changed says whether a delivery has become due since the claim began, so that it answers at once. One that was due before
 // was told of by the claim before: a pool that does not ask for it must not make its claims go round at once.
-func (d *dueSince) news(now time.Time) bool {
+func (d *dueSince) changed(now time.Time) bool {
 	return d.Due(now) && (d.woken || d.Next.After(d.began.Add(-justBefore)))
 }
 

@@ -114,7 +114,7 @@ func produce(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.R
 	if err != nil {
 		return err
 	}
-	left, err := leftBy(ctx, c, w, in.Left)
+	left, err := leftBy(ctx, c, w, in.SensitiveOutputs)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func produce(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.R
 
 // leftBy is the artifact that a run has left with the values of its sensitive outputs; nil if it has left none, or if what
 // it reports did not arrive.
-func leftBy(ctx context.Context, c *ledger.Change, w *record.Workflow, in *api.OutputsLeft) (*record.Left, error) {
+func leftBy(ctx context.Context, c *ledger.Change, w *record.Workflow, in *api.SensitiveOutputs) (*record.SensitiveOutputs, error) {
 	if in == nil {
 		return nil, nil
 	}
@@ -133,7 +133,7 @@ func leftBy(ctx context.Context, c *ledger.Change, w *record.Workflow, in *api.O
 	if err != nil || !ok || a.Placed.IsZero() || a.Kind != api.ArtifactOutputs || a.SHA256 != in.SHA256 || a.Size != in.Size {
 		return nil, err
 	}
-	return &record.Left{Name: in.Artifact, Size: a.Size, SHA256: a.SHA256, Place: a.Place}, nil
+	return &record.SensitiveOutputs{Name: in.Artifact, Size: a.Size, SHA256: a.SHA256, Place: a.Place}, nil
 }
 
 // fed adds to a spec what the run was given at its start. The runner asks for the values of sensitive inputs by their

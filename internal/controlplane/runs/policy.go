@@ -55,9 +55,9 @@ func holding(ctx context.Context, c *ledger.Change, w *record.Workflow) ([]api.P
 	return spec.Policies, err
 }
 
-// tellPolicies adds to the commit of a run's result what policies found, for its timeline, and for the audit trail what
+// emitPolicies adds to the commit of a run's result what policies found, for its timeline, and for the audit trail what
 // was denied and by which waivers something passed.
-func tellPolicies(c *ledger.Change, w *record.Workflow, in api.Result) {
+func emitPolicies(c *ledger.Change, w *record.Workflow, in api.Result) {
 	if len(in.Policies) == 0 {
 		return
 	}

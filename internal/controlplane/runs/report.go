@@ -114,7 +114,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 			w.Changes = in.Slim().Changes
 		}
 		c.Create(k, shown(in.Result))
-		tellPolicies(c, w, in.Result)
+		emitPolicies(c, w, in.Result)
 		if in.State != nil {
 			if err := remember(ctx, c, w, *in.State); err != nil {
 				return err
@@ -127,7 +127,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 			return err
 		}
 		if w.Type == workflow.InsightsScan && w.Changes != nil && w.Changes.Drift > 0 {
-			c.Tell(w.Org, record.NewsOf(api.EventDrift, w, c.Now))
+			c.Emit(w.Org, record.OutboxEventOf(api.EventDrift, w, c.Now))
 		}
 		if err := produce(ctx, c, w, in.Result); err != nil {
 			return err
@@ -203,7 +203,7 @@ func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) 
 		return api.Spec{}, err
 	}
 	fed(&spec, was)
-	if spec.LeaveOutputs, err = takesSensitive(r, w.Org, w.Workspace); err != nil {
+	if spec.ShareOutputs, err = takesSensitive(r, w.Org, w.Workspace); err != nil {
 		return api.Spec{}, err
 	}
 	spec.Attempt, spec.LogQuota = w.Attempt, p.cfg.LogQuota

@@ -20,7 +20,7 @@ const seenEvery = 20 * time.Second // how often an instance's record is written
 // seenKeys are the records that seen goes by, and the organization's own limit. A claim reads them with its own.
 func (p *Calls) seenKeys(who identity.Principal, in api.Claim) []store.Key {
 	keys := append(p.ledger.LimitKeys(who.Organization), record.RunnerKey(who.PoolID, in.Instance))
-	if hear := p.ledger.HearKeys(who.PoolID); len(hear) > 0 {
+	if hear := p.ledger.PoolCallKeys(who.PoolID); len(hear) > 0 {
 		keys = append(append(keys, hear...), record.SoleKey(who.PoolID))
 	}
 	return keys
@@ -56,7 +56,7 @@ func seen(ctx context.Context, c *ledger.Change, who identity.Principal, in api.
 		rec.First = me.First
 	}
 	c.PutUntil(k, rec, c.Now.Add(api.RunnerKept))
-	return pool, c.Hear(ctx, pool.ID)
+	return pool, c.NotePoolCall(ctx, pool.ID)
 }
 
 // onlyOne lets only one instance of a pool poll. All instances write the same record, so if two begin at the same

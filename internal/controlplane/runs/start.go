@@ -64,7 +64,7 @@ func alive(ctx context.Context, c *ledger.Change, w *record.Workflow, s rules.St
 	if step == nil {
 		step = &last.Step
 	}
-	if sign := rules.Sign(now, *step); rules.IsNews(sign, last) {
+	if sign := rules.Sign(now, *step); rules.MustStore(sign, last) {
 		c.Put(record.BeatKey(w.ID), sign)
 	}
 	return now, nil

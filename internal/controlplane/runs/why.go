@@ -375,7 +375,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
 	case !f.pool.AssignedTo(f.route.Scope):
 		return waitsAssigned, fmt.Sprintf("pool %s to be assigned to workspace %s", f.pool.Name, w.Workspace)
-	case !f.pool.Lends(f.route.Scope):
+	case !f.pool.MayAssume(f.route.Scope):
 		return waitsRole, fmt.Sprintf("pool %s, which assumes roles under the path %s only, and the role of workspace %s lies under %s", f.pool.Name, f.pool.RolePath, w.Workspace, f.route.Scope.Role)
 	case !f.pool.Takes(w.Type):
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)

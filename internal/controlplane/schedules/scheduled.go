@@ -110,7 +110,7 @@ func (p *Calls) ScheduledRuns(ctx context.Context, who identity.Principal, name,
 	if err != nil {
 		return out, err
 	}
-	list, next, err := p.targets(ctx, c, who.Organization, s.V, after, ledger.PageSize(limit, turnPage))
+	list, next, err := p.targets(ctx, c, who.Organization, s.V, after, ledger.PageSize(limit, roundPage))
 	if err != nil {
 		return out, err
 	}
@@ -140,7 +140,7 @@ func (p *Calls) WorkspaceSchedules(ctx context.Context, who identity.Principal, 
 		return out, err
 	}
 	out.Items = []api.ScheduledRun{}
-	scan := record.SettingsOf(who.Organization, kind.Schedule, turnPage)
+	scan := record.SettingsOf(who.Organization, kind.Schedule, roundPage)
 	for s, err := range ledger.AllOf[schedule](ctx, c, scan) {
 		if err != nil {
 			return out, err

@@ -22,12 +22,12 @@ import (
 // Bounds of one turn.
 const (
 	maxWrites = 200 // workspaces for which something is submitted or noted
-	turnPage  = 100 // schedules, or workspaces, of one read
+	roundPage = 100 // schedules, or workspaces, of one read
 	perSweep  = 50  // records that one commit deletes
 )
 
-// turn is one turn over the schedules of an organization.
-type turn struct {
+// round is one turn over the schedules of an organization.
+type round struct {
 	*Calls
 	org    string
 	until  time.Time
@@ -37,11 +37,11 @@ type turn struct {
 	errs   []error
 }
 
-// Turn submits what the schedules of an organization want by now. It is bounded in what it submits and in time: left
+// Round submits what the schedules of an organization want by now. It is bounded in what it submits and in time: left
 // says that it did not come to the end, and then the next one begins with another schedule. A second turn is harmless,
 // also at the same time. An error about one schedule or workspace keeps no other from its turn.
-func (p *Calls) Turn(ctx context.Context, org string, until time.Time) (left bool, err error) {
-	t := &turn{Calls: p, org: org, until: until, view: p.ledger.View(), off: map[string]string{}}
+func (p *Calls) Round(ctx context.Context, org string, until time.Time) (left bool, err error) {
+	t := &round{Calls: p, org: org, until: until, view: p.ledger.View(), off: map[string]string{}}
 	k := record.SchedulePlaceKey(org)
 	r, err := p.ledger.Read(ctx, k)
 	if err != nil {
@@ -63,13 +63,13 @@ func (p *Calls) Turn(ctx context.Context, org string, until time.Time) (left boo
 }
 
 // over says whether the turn has to end.
-func (t *turn) over(ctx context.Context) bool {
+func (t *round) over(ctx context.Context) bool {
 	return t.writes >= maxWrites || ctx.Err() != nil || !t.ledger.Now().Before(t.until)
 }
 
 // all goes through the schedules that come behind the one at which the last turn was cut short, then through the others.
 // It returns at which it was cut short itself.
-func (t *turn) all(ctx context.Context, from string) (stopped string, err error) {
+func (t *round) all(ctx context.Context, from string) (stopped string, err error) {
 	end := record.After(record.SettingsPrefix(kind.Schedule))
 	scans := []store.Scan{{From: record.GoneSchedulesPrefix, To: end}}
 	if from != "" {
@@ -77,7 +77,7 @@ func (t *turn) all(ctx context.Context, from string) (stopped string, err error)
 		scans = []store.Scan{{From: record.SettingsPrefix(kind.Schedule), After: last, To: end}, {From: record.GoneSchedulesPrefix, To: last + "!"}} // which no name has
 	}
 	for _, s := range scans {
-		s.Part, s.Limit = record.OrganizationPart(t.org), turnPage
+		s.Part, s.Limit = record.OrganizationPart(t.org), roundPage
 		for more := true; more; more = s.After != "" {
 			page, err := t.ledger.Range(ctx, s)
 			if err != nil {
@@ -93,7 +93,7 @@ func (t *turn) all(ctx context.Context, from string) (stopped string, err error)
 }
 
 // page gives each schedule of a page its turn.
-func (t *turn) page(ctx context.Context, records []store.Record) (stopped string, err error) {
+func (t *round) page(ctx context.Context, records []store.Record) (stopped string, err error) {
 	var list []schedule
 	var keys []store.Key
 	for _, r := range records {
@@ -135,18 +135,18 @@ func (t *turn) page(ctx context.Context, records []store.Record) (stopped string
 	return "", nil
 }
 
-func (t *turn) failed(err error) {
+func (t *round) failed(err error) {
 	if err != nil {
 		t.errs = append(t.errs, err)
 	}
 }
 
 // cycle deals with the workspaces of a schedule that are due. whole says that none is left for a later turn.
-func (t *turn) cycle(ctx context.Context, s schedule, c cycle, now time.Time) (whole bool, err error) {
+func (t *round) cycle(ctx context.Context, s schedule, c cycle, now time.Time) (whole bool, err error) {
 	whole = true
 	for after, more := "", true; more; more = after != "" {
 		var list []record.Workspace
-		if list, after, err = t.targets(ctx, t.view, t.org, s.V, after, turnPage); err != nil {
+		if list, after, err = t.targets(ctx, t.view, t.org, s.V, after, roundPage); err != nil {
 			return false, err
 		}
 		known, err := t.plannedOf(ctx, s.ID, list)
@@ -177,7 +177,7 @@ func (t *turn) cycle(ctx context.Context, s schedule, c cycle, now time.Time) (w
 }
 
 // look decides about a workspace that is due, with what else there is to know.
-func (t *turn) look(ctx context.Context, c cycle, at target, ws record.Workspace, now time.Time) (d decision, err error) {
+func (t *round) look(ctx context.Context, c cycle, at target, ws record.Workspace, now time.Time) (d decision, err error) {
 	if at.off, err = t.offOf(ctx, ws); err != nil {
 		return d, err
 	}
@@ -194,7 +194,7 @@ func (t *turn) look(ctx context.Context, c cycle, at target, ws record.Workspace
 }
 
 // offOf says why no pool would take a run of a workspace now; "" if one would, or if a submission says more.
-func (t *turn) offOf(ctx context.Context, ws record.Workspace) (string, error) {
+func (t *round) offOf(ctx context.Context, ws record.Workspace) (string, error) {
 	choice, err := catalog.ChoiceOf(ctx, t.view, t.org, ws)
 	if errors.Is(err, workflow.ErrNotFound) {
 		return "", nil
@@ -214,7 +214,7 @@ func (t *turn) offOf(ctx context.Context, ws record.Workspace) (string, error) {
 
 // act does what was decided about a workspace, and then notes it: a run that was submitted and not noted is found by its
 // idempotency key.
-func (t *turn) act(ctx context.Context, s schedule, c cycle, ws record.Workspace, before record.Planned, d decision) error {
+func (t *round) act(ctx context.Context, s schedule, c cycle, ws record.Workspace, before record.Planned, d decision) error {
 	after := record.Planned{At: c.at, Run: before.Run, Missed: d.missed, Note: d.note}
 	switch {
 	case d.do == wait:
@@ -255,7 +255,7 @@ func (t *turn) act(ctx context.Context, s schedule, c cycle, ws record.Workspace
 }
 
 // whole notes that a cycle is done. Once a day it deletes what is left of workspaces that are gone.
-func (t *turn) whole(ctx context.Context, s schedule, c cycle) error {
+func (t *round) whole(ctx context.Context, s schedule, c cycle) error {
 	k := record.CycleKey(s.ID)
 	err := t.ledger.Change(ctx, func(ctx context.Context, ch *ledger.Change) error {
 		done, _, err := ledger.Load[record.Cycle](ctx, ch, k)
@@ -271,7 +271,7 @@ func (t *turn) whole(ctx context.Context, s schedule, c cycle) error {
 	has := map[string]bool{k.Sort: true}
 	for after, more := "", true; more; more = after != "" {
 		var list []record.Workspace
-		if list, after, err = t.targets(ctx, t.view, t.org, s.V, after, turnPage); err != nil {
+		if list, after, err = t.targets(ctx, t.view, t.org, s.V, after, roundPage); err != nil {
 			return err
 		}
 		for _, ws := range list {
@@ -282,7 +282,7 @@ func (t *turn) whole(ctx context.Context, s schedule, c cycle) error {
 }
 
 // sweep deletes what a deleted schedule has left, and then the note of that.
-func (t *turn) sweep(ctx context.Context, gone store.Record) error {
+func (t *round) sweep(ctx context.Context, gone store.Record) error {
 	name, err := record.Decode[record.Name](gone)
 	if err == nil {
 		err = t.forget(ctx, name.ID, func(store.Record) bool { return true })
@@ -294,9 +294,9 @@ func (t *turn) sweep(ctx context.Context, gone store.Record) error {
 }
 
 // forget deletes records of what a schedule has done.
-func (t *turn) forget(ctx context.Context, id string, which func(store.Record) bool) error {
+func (t *round) forget(ctx context.Context, id string, which func(store.Record) bool) error {
 	var ops []store.Op
-	for r, err := range t.ledger.View().All(ctx, store.Scan{Part: record.PlannedPart(id), Limit: turnPage}) {
+	for r, err := range t.ledger.View().All(ctx, store.Scan{Part: record.PlannedPart(id), Limit: roundPage}) {
 		if err != nil {
 			return err
 		}

@@ -227,9 +227,9 @@ func (p *Calls) moveTree(ctx context.Context, org, id string) {
 	}
 }
 
-// TreeNews takes the tree on that a piece of news is of, before the news is removed.
-func (p *Calls) TreeNews(ctx context.Context, org string, r store.Record) {
-	if n, err := record.Decode[record.News](r); err == nil && n.Trigger != nil && n.Trigger.Kind == api.TriggerTree {
+// OnEvent takes the tree on that a piece of news is of, before the news is removed.
+func (p *Calls) OnEvent(ctx context.Context, org string, r store.Record) {
+	if n, err := record.Decode[record.OutboxEvent](r); err == nil && n.Trigger != nil && n.Trigger.Kind == api.TriggerTree {
 		p.moveTree(ctx, org, n.Trigger.Name)
 	}
 }

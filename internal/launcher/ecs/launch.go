@@ -68,7 +68,7 @@ func settle(r launcher.Request, class awserr.Class, refusal *launcher.Refusal) *
 	case awserr.Lost, awserr.Conflict:
 		refusal.Unknown = true
 	case awserr.Throttled, awserr.Unavailable, awserr.Denied:
-		refusal.Unknown = r.Unsettled // refused before ECS looked for the task
+		refusal.Unknown = r.MayHaveStarted // refused before ECS looked for the task
 	case awserr.None, awserr.Permanent, awserr.Capacity, awserr.Quota, awserr.Busy, awserr.LostRace, awserr.NotFound:
 		// ECS looks for the token before it looks for anything else.
 	}

@@ -313,12 +313,12 @@ func TestLaunch_WhatIsUnsettledStaysSo(t *testing.T) {
 			return 400, tc.body
 		})
 		r := request()
-		r.Unsettled = true
+		r.MayHaveStarted = true
 		got, ok := errors.AsType[*launcher.Refusal](second(l.Launch(t.Context(), r)))
 		if !ok || got.Unknown != tc.unknown || got.Reason != tc.reason || got.Permanent != (tc.reason == workflow.ReasonLaunchFailed) {
 			t.Errorf("%s: got %+v, want unknown %t, reason %s", name, got, tc.unknown, tc.reason)
 		}
-		r.Unsettled = false
+		r.MayHaveStarted = false
 		if got, ok := errors.AsType[*launcher.Refusal](second(l.Launch(t.Context(), r))); !ok || got.Unknown {
 			t.Errorf("%s, of a request that is settled: got %+v, want one that is known", name, got)
 		}
@@ -342,7 +342,7 @@ func TestLaunch_NoAnswerInTimeIsUnknown(t *testing.T) {
 	if got, ok := errors.AsType[*launcher.Refusal](second(l.Launch(ctx, other))); !ok || got.Unknown {
 		t.Errorf("not begun: got %+v, want a refusal that is known", got)
 	}
-	other.Unsettled = true
+	other.MayHaveStarted = true
 	if got, ok := errors.AsType[*launcher.Refusal](second(l.Launch(ctx, other))); !ok || !got.Unknown {
 		t.Errorf("not begun, and unsettled: got %+v, want a refusal that is unknown", got)
 	}

@@ -380,9 +380,9 @@ func watch(t *testing.T, h Harness) {
 		}
 	}
 	for _, ref := range want[:4] {
-		w.Settle(ref)
+		w.Acknowledge(ref)
 	}
-	w.Settle("task-that-never-was")
+	w.Acknowledge("task-that-never-was")
 	Untold(t, l, want[4:], want[:4])
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
@@ -33,7 +33,7 @@ func (l *Launcher) environ(rec record, r launcher.Request, size task.Size, cgrou
 	l.Mu.Lock()
 	given.Notice = size.Unkept(l.unkept(cgroup))
 	l.Mu.Unlock()
-	if cgroup != "" && slices.Contains(remains.Controllers(cgroup), "pids") {
+	if cgroup != "" && slices.Contains(cleanup.Controllers(cgroup), "pids") {
 		given.Processes = size.MaxPIDs
 	}
 	for _, old := range l.Olds(r) {

@@ -36,7 +36,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -124,7 +124,7 @@ func New(c Config) (*Launcher, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	boot, err := remains.Boot()
+	boot, err := cleanup.Boot()
 	if err != nil {
 		return nil, fmt.Errorf("identify this machine's start: %w", err)
 	}
@@ -152,7 +152,7 @@ func New(c Config) (*Launcher, error) {
 	l.noCgroup = "cgroups are switched off"
 	if !c.NoCgroup {
 		sum := sha256.Sum256([]byte(l.config.Dir))
-		if l.cgroup, err = remains.OpenCgroups("dayfly-" + hex.EncodeToString(sum[:6])); err != nil {
+		if l.cgroup, err = cleanup.OpenCgroups("dayfly-" + hex.EncodeToString(sum[:6])); err != nil {
 			l.noCgroup = "no cgroup can be made: " + err.Error()
 			l.Log.Info("cgroups not used", "reason", err)
 		}
@@ -205,7 +205,7 @@ func (l *Launcher) unkept(cgroup string) (limits []task.Limit, why string) {
 	why = l.noCgroup
 	var has []string
 	if cgroup != "" {
-		has, why = remains.Controllers(cgroup), "the cgroup of dayfly lacks the controllers"
+		has, why = cleanup.Controllers(cgroup), "the cgroup of dayfly lacks the controllers"
 	}
 	for _, c := range []struct {
 		controller string
@@ -293,7 +293,7 @@ func (l *Launcher) End(ctx context.Context) error {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	if l.cgroup != "" {
-		_ = remains.RemoveCgroup(l.cgroup)
+		_ = cleanup.RemoveCgroup(l.cgroup)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 )
 
@@ -47,12 +47,12 @@ func parseRecord(b []byte) (record, error) {
 }
 
 // trace says where to look for the processes of a task.
-func (r record) trace() remains.Trace {
+func (r record) trace() cleanup.Trace {
 	users := []uint32{uint32(os.Getuid())} //nolint:gosec // a user's number is one
 	if r.EngineUID != 0 {
 		users = append(users, r.EngineUID)
 	}
-	return remains.Trace{Boot: r.Boot, Session: r.PID, Start: r.PIDStart, Cgroup: r.Cgroup, Users: users}
+	return cleanup.Trace{Boot: r.Boot, Session: r.PID, Start: r.PIDStart, Cgroup: r.Cgroup, Users: users}
 }
 
 // recover reads the records, ends what is left of tasks that have no end on record, and removes the
@@ -78,7 +78,7 @@ func (l *Launcher) recover() error {
 	}
 	l.Sweep(nil)
 	if l.cgroup != "" {
-		for _, ref := range remains.ListCgroups(l.cgroup) {
+		for _, ref := range cleanup.ListCgroups(l.cgroup) {
 			if t := l.Entries[ref]; t == nil || t.phase == launcher.Stopped {
 				l.endCgroup(filepath.Join(l.cgroup, ref))
 			}
@@ -121,13 +121,13 @@ func (l *Launcher) endCgroup(path string) {
 	var err error
 	for range 100 {
 		var left int
-		if left, err = remains.KillCgroup(path); left == 0 {
+		if left, err = cleanup.KillCgroup(path); left == 0 {
 			break
 		}
 		timer.Reset(10 * time.Millisecond)
 		<-timer.C
 	}
-	if err = errors.Join(err, remains.RemoveCgroup(path)); err != nil {
+	if err = errors.Join(err, cleanup.RemoveCgroup(path)); err != nil {
 		l.Log.Warn("leftover not removed", "path", path, "err", err)
 	}
 }

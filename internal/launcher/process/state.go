@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -97,7 +97,7 @@ func (l *Launcher) killUser(rec record) (left int, err error) {
 	if u == nil || acting > 0 {
 		return 0, nil
 	}
-	return remains.KillUser(rec.EngineUID)
+	return cleanup.KillUser(rec.EngineUID)
 }
 
 // freshUser tries the users in turn, so that each stays unused for as long as possible. The lock is held.
@@ -116,7 +116,7 @@ func (l *Launcher) freshUser() (uint32, *os.File, error) {
 		if err != nil {
 			return 0, nil, err
 		}
-		lives, err := remains.UserLives(uid)
+		lives, err := cleanup.UserLives(uid)
 		if err == nil && !lives {
 			l.lastUID = next
 			return uid, lock, nil
@@ -182,7 +182,7 @@ func (l *Launcher) freeUser(rec record) {
 	u, others, _ := l.ours(rec)
 	l.Mu.Unlock()
 	if u != nil && others == 0 {
-		if err := remains.DropFiles(rec.EngineUID, time.Now().Add(dropTime)); err != nil {
+		if err := cleanup.DropFiles(rec.EngineUID, time.Now().Add(dropTime)); err != nil {
 			l.Log.Warn("files that a task left were not all removed", "task", rec.Ref, "err", err)
 		}
 	}

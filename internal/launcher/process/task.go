@@ -15,7 +15,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/child"
 	"github.com/dayfly-dev/dayfly/internal/launcher"
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/internal/launcher/taskdir"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -91,7 +91,7 @@ func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *
 	}
 	undo = append(undo, func() {
 		if rec.Cgroup != "" {
-			_ = remains.RemoveCgroup(rec.Cgroup)
+			_ = cleanup.RemoveCgroup(rec.Cgroup)
 		}
 	})
 	gate, err := l.run(t, r, size)
@@ -104,7 +104,7 @@ func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *
 		_, _ = t.proc.Wait()
 		t.said.close()
 	})
-	if rec.PIDStart, err = remains.ProcessStart(rec.PID); err != nil {
+	if rec.PIDStart, err = cleanup.ProcessStart(rec.PID); err != nil {
 		return nil, fmt.Errorf("look at runner: %w", err)
 	}
 	undo = append(undo, func() { _ = l.RemoveRecord(rec.Ref) })
@@ -164,7 +164,7 @@ func (l *Launcher) startIn(t *entry, spec *child.Spec, r launcher.Request, size 
 		return err
 	}
 	path := filepath.Join(base, t.record.Ref)
-	dir, err := remains.MakeCgroup(path, remains.Limits{MilliCPU: size.MilliCPU, Memory: int64(size.MemoryMB) << 20, PIDs: size.MaxPIDs})
+	dir, err := cleanup.MakeCgroup(path, cleanup.Limits{MilliCPU: size.MilliCPU, Memory: int64(size.MemoryMB) << 20, PIDs: size.MaxPIDs})
 	if err == nil {
 		spec.CgroupFD = dir
 		t.proc, err = child.Start(*spec)
@@ -174,7 +174,7 @@ func (l *Launcher) startIn(t *entry, spec *child.Spec, r launcher.Request, size 
 			return nil
 		}
 	}
-	_ = remains.RemoveCgroup(path)
+	_ = cleanup.RemoveCgroup(path)
 	l.Log.Warn("cgroups given up", "err", err)
 	l.Mu.Lock()
 	l.cgroup, l.noCgroup = "", "no process can be started in a cgroup: "+err.Error()
@@ -240,7 +240,7 @@ func (l *Launcher) mind(t *entry) {
 	if killed || exit.Signal != 0 { // it did not end what its engine left behind
 		rec.Text += l.unproven(rec)
 	}
-	if exit.Signal == syscall.SIGKILL && !killed && rec.Cgroup != "" && remains.KilledForMemory(rec.Cgroup) {
+	if exit.Signal == syscall.SIGKILL && !killed && rec.Cgroup != "" && cleanup.KilledForMemory(rec.Cgroup) {
 		rec.Reason = workflow.ReasonOutOfMemory
 		rec.Text += "; the task used more memory than its size allows"
 	}
@@ -262,7 +262,7 @@ func (l *Launcher) finish(rec record) bool {
 		return false
 	}
 	if rec.Cgroup != "" {
-		if err := remains.RemoveCgroup(rec.Cgroup); err != nil {
+		if err := cleanup.RemoveCgroup(rec.Cgroup); err != nil {
 			l.Log.Warn("cgroup not removed", "task", rec.Ref, "err", err)
 		}
 	}
@@ -301,7 +301,7 @@ func (l *Launcher) clear(rec record) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		left, err := remains.Kill(rec.trace(), l.boot)
+		left, err := cleanup.Kill(rec.trace(), l.boot)
 		if err == nil && left == 0 {
 			left, err = l.killUser(rec)
 		}

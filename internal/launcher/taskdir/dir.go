@@ -264,24 +264,24 @@ func (d *Dir[E]) Ended(e E) {
 	d.Log.Info("task stopped", "task", r.Ref, "workflow", r.Workflow, "attempt", r.Attempt, "reason", r.Text)
 }
 
-// Settle implements launcher.Watcher.
-func (d *Dir[E]) Settle(ref string) {
+// Acknowledge implements launcher.Watcher.
+func (d *Dir[E]) Acknowledge(ref string) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
 	e, ok := d.Active[ref]
-	if !ok || e.Base().Settled || e.Phase() != launcher.Stopped {
+	if !ok || e.Base().Acknowledged || e.Phase() != launcher.Stopped {
 		return
 	}
-	e.Base().Settled = true
+	e.Base().Acknowledged = true
 	d.Rest(e)
-	if err := d.journal.tell(ref, noteSettled); err != nil {
+	if err := d.journal.tell(ref, noteAcknowledged); err != nil {
 		d.Log.Warn("that an end was reported is not recorded; the next start repeats the report", "task", ref, "err", err)
 	}
 }
 
 // Rest makes a task one of the past if there is nothing to do about it any more. The lock is held.
 func (d *Dir[E]) Rest(e E) {
-	if r := e.Base(); r.Settled && !r.Left {
+	if r := e.Base(); r.Acknowledged && !r.Left {
 		delete(d.Active, r.Ref)
 	}
 }
@@ -341,7 +341,7 @@ func (d *Dir[E]) Watch(ctx context.Context, stopped func(context.Context, launch
 		changed := d.changed
 		var news []launcher.Task
 		for _, e := range d.ended[max(0, next-d.passed):] {
-			if !first || !e.Base().Settled {
+			if !first || !e.Base().Acknowledged {
 				news = append(news, public(e))
 			}
 		}

@@ -59,8 +59,8 @@ type segment struct {
 
 // What a note says about a task.
 const (
-	noteSettled = "settled" // nobody needs to be told of its end any more
-	noteGone    = "gone"    // it never began
+	noteAcknowledged = "settled" // nobody needs to be told of its end any more
+	noteGone         = "gone"    // it never began
 )
 
 // note is a line that is not a record.
@@ -295,7 +295,7 @@ func (j *journal) read(take func(ref string, record []byte) error) (settled map[
 		var broken error
 		bad := eachLine(b, func(l line) {
 			switch {
-			case l.note == noteSettled:
+			case l.note == noteAcknowledged:
 				settled[l.ref] = true
 			case l.note == noteGone:
 				gone[l.ref] = true

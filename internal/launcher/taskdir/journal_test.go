@@ -128,7 +128,7 @@ func TestHistory_IsNotLookedAtForATask(t *testing.T) {
 		for i := range ended {
 			ref := h.launch(t, i)
 			h.end(t, ref)
-			h.Settle(ref)
+			h.Acknowledge(ref)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		told, watched := make(chan string), make(chan error)
@@ -140,7 +140,7 @@ func TestHistory_IsNotLookedAtForATask(t *testing.T) {
 		if got := <-told; got != first {
 			t.Fatalf("told of %s, want %s", got, first)
 		}
-		h.Settle(first)
+		h.Acknowledge(first)
 		before := h.looks.Load()
 		ref := h.launch(t, ended+1)
 		h.end(t, ref)
@@ -150,7 +150,7 @@ func TestHistory_IsNotLookedAtForATask(t *testing.T) {
 		if tasks, err := h.List(t.Context()); err != nil || len(tasks) != 1 || tasks[0].Ref != ref {
 			t.Errorf("got %+v, %v; want the one that is not settled", tasks, err)
 		}
-		h.Settle(ref)
+		h.Acknowledge(ref)
 		if tasks, err := h.Describe(t.Context(), ref); err != nil || len(tasks) != 1 {
 			t.Errorf("got %+v, %v; want the task", tasks, err)
 		}
@@ -175,9 +175,9 @@ func TestRestart_NobodyIsToldTwice(t *testing.T) {
 	for _, ref := range refs[:3] {
 		h.end(t, ref)
 	}
-	h.Settle(refs[0])
-	h.Settle(refs[2])
-	h.Settle(refs[3])                                // it lives: that means nothing
+	h.Acknowledge(refs[0])
+	h.Acknowledge(refs[2])
+	h.Acknowledge(refs[3])                           // it lives: that means nothing
 	if err := h.Forget(h.launch(t, 4)); err != nil { // as one whose container never began
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestRestart_NobodyIsToldTwice(t *testing.T) {
 		h.close(t)
 	}
 	before := names(t, dir)
-	h.Settle(refs[1])
+	h.Acknowledge(refs[1])
 	if diff := cmp.Diff(before, names(t, dir)); diff != "" {
 		t.Errorf("a closed launcher wrote to a directory that may be another's (-before +after):\n%s", diff)
 	}
@@ -212,13 +212,13 @@ func TestJournal_KeepsWhatIsKnownAndNoMore(t *testing.T) {
 	h := openHome(t, dir, now)
 	long, late := h.launch(t, -1), h.launch(t, -2)
 	h.end(t, late)
-	h.Settle(late)
+	h.Acknowledge(late)
 	most, refs := 0, []string{}
 	for i := range 100 {
 		at = at.Add(5 * time.Minute)
 		ref := h.launch(t, i)
 		h.end(t, ref)
-		h.Settle(ref)
+		h.Acknowledge(ref)
 		refs = append(refs, ref)
 		most = max(most, len(names(t, dir))-1)
 		if i == 50 {
@@ -240,7 +240,7 @@ func TestJournal_KeepsWhatIsKnownAndNoMore(t *testing.T) {
 	}
 	at = at.Add(taskdir.Keep)
 	h.end(t, long)
-	h.Settle(long)
+	h.Acknowledge(long)
 	at = at.Add(taskdir.Keep)
 	if tasks, err := h.List(t.Context()); err != nil || len(tasks) != 0 || len(h.Entries) != 0 {
 		t.Errorf("got %+v, %v and %d known; want nothing", tasks, err, len(h.Entries))

@@ -39,9 +39,9 @@ type Record struct {
 
 	Reason workflow.Reason `json:"reason,omitempty"`
 
-	Since   time.Time `json:"-"` // when its end was known to this launcher
-	Settled bool      `json:"-"` // nobody needs to be told of its end any more
-	Left    bool      `json:"-"` // something of it is still to be removed, so it stays known
+	Since        time.Time `json:"-"` // when its end was known to this launcher
+	Acknowledged bool      `json:"-"` // nobody needs to be told of its end any more
+	Left         bool      `json:"-"` // something of it is still to be removed, so it stays known
 }
 
 // RecordOf makes the record of a task that begins.
@@ -124,8 +124,8 @@ func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 	for _, e := range tasks {
 		r := e.Base()
 		// Who was not told of an end gets the whole time for it. Now carries the clock that is never set.
-		r.Settled, r.Since = settled[r.Ref], now
-		if r.Settled {
+		r.Acknowledged, r.Since = settled[r.Ref], now
+		if r.Acknowledged {
 			r.Since = now.Add(-max(0, now.Sub(r.StoppedAt)))
 		}
 	}

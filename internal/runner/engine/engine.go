@@ -114,15 +114,15 @@ type Job struct {
 
 // Outcome is the result of a run that succeeded, and of one that failed what is known all the same.
 type Outcome struct {
-	Changes   *api.Changes // of a run that failed: what it did nevertheless
-	Outputs   []api.Output
-	Left      *api.OutputsLeft   // with the values of sensitive outputs, if the spec wants them left
-	Lock      *api.Lock          // a state lock that is still held
-	State     *api.StateFound    // where the state is, and which; also of a run that failed
-	Plan      *api.PlanMade      // that a preview left to be approved
-	Inventory *api.Inventory     // of a scan
-	Policies  []api.PolicyResult // also of a run that failed
-	Truncated bool               // outputs or resources were left out
+	Changes          *api.Changes // of a run that failed: what it did nevertheless
+	Outputs          []api.Output
+	SensitiveOutputs *api.SensitiveOutputs // with the values of sensitive outputs, if the spec wants them left
+	Lock             *api.Lock             // a state lock that is still held
+	State            *api.StateFound       // where the state is, and which; also of a run that failed
+	Plan             *api.PlanMade         // that a preview left to be approved
+	Inventory        *api.Inventory        // of a scan
+	Policies         []api.PolicyResult    // also of a run that failed
+	Truncated        bool                  // outputs or resources were left out
 }
 
 // Failure is why an engine's run did not succeed, in the closed list of reasons and in a sentence.

@@ -179,16 +179,16 @@ func checkOutputName(name string) error {
 // leave keeps the values of sensitive outputs for runs of other workspaces, if the spec wants that. The infrastructure is
 // as it should be, so a run does not fail because nobody else can have them: whoever takes one is told.
 func (o *Outcome) leave(ctx context.Context, h Host, s api.Spec, f found) {
-	if !s.LeaveOutputs || len(f.hidden) == 0 {
+	if !s.ShareOutputs || len(f.hidden) == 0 {
 		return
 	}
 	h.Mask(f.secrets...)
 	raw, err := json.Marshal(f.hidden)
 	if err == nil {
-		var left api.OutputsLeft
+		var left api.SensitiveOutputs
 		left.Artifact = api.OutputsName
 		if left.Size, left.SHA256, err = h.Keep(ctx, api.OutputsName, api.ArtifactOutputs, bytes.NewReader(raw)); err == nil {
-			o.Left = &left
+			o.SensitiveOutputs = &left
 			return
 		}
 	}

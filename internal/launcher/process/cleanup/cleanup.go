@@ -1,6 +1,6 @@
-// Package remains finds the processes that are left of a task on this machine, in a cgroup or in a session, and
+// Package cleanup finds the processes that are left of a task on this machine, in a cgroup or in a session, and
 // kills them. It checks each process before it sends a signal, so that a later one with the same number is spared.
-package remains
+package cleanup
 
 import (
 	"bytes"

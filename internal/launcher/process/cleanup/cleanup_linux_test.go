@@ -1,4 +1,4 @@
-package remains_test
+package cleanup_test
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/child"
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 	"github.com/dayfly-dev/dayfly/test/awsim/leak"
 )
 
@@ -44,12 +44,12 @@ func lead() int {
 type tree struct {
 	leader *child.Process
 	member int
-	trace  remains.Trace
+	trace  cleanup.Trace
 }
 
 func boot(t *testing.T) string {
 	t.Helper()
-	b, err := remains.Boot()
+	b, err := cleanup.Boot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,22 +82,22 @@ func grow(t *testing.T, change ...func(*child.Spec)) tree {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start, err := remains.ProcessStart(p.PID())
+	start, err := cleanup.ProcessStart(p.PID())
 	if err != nil {
 		t.Fatal(err)
 	}
-	began, err := remains.ProcessStart(member)
+	began, err := cleanup.ProcessStart(member)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.Kill()
 		_, _ = p.Wait()
-		if now, err := remains.ProcessStart(member); err == nil && now == began {
+		if now, err := cleanup.ProcessStart(member); err == nil && now == began {
 			_ = syscall.Kill(member, syscall.SIGKILL)
 		}
 	})
-	return tree{p, member, remains.Trace{
+	return tree{p, member, cleanup.Trace{
 		Boot: boot(t), Session: p.PID(), Start: start, Users: []uint32{uint32(os.Getuid())},
 	}}
 }
@@ -112,12 +112,12 @@ func alive(t *testing.T, pid int) bool {
 }
 
 // killAll kills until nothing is left.
-func killAll(t *testing.T, trace remains.Trace) {
+func killAll(t *testing.T, trace cleanup.Trace) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for range 200_000 { // minutes
-		left, err := remains.Kill(trace, boot(t))
+		left, err := cleanup.Kill(trace, boot(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,17 +157,17 @@ func TestKill_MembersThatOutliveTheirLeader(t *testing.T) {
 
 // A number is used again sooner or later; whoever has it then is a stranger.
 func TestKill_StrangersAreSpared(t *testing.T) {
-	tests := map[string]func(*remains.Trace){
-		"the number was used before by a leader that began earlier": func(tr *remains.Trace) { tr.Start-- },
-		"by one that began later":                                   func(tr *remains.Trace) { tr.Start++ },
-		"before the machine was started again":                      func(tr *remains.Trace) { tr.Boot = "another" },
-		"by another user":                                           func(tr *remains.Trace) { tr.Users = []uint32{4_000_000} },
+	tests := map[string]func(*cleanup.Trace){
+		"the number was used before by a leader that began earlier": func(tr *cleanup.Trace) { tr.Start-- },
+		"by one that began later":                                   func(tr *cleanup.Trace) { tr.Start++ },
+		"before the machine was started again":                      func(tr *cleanup.Trace) { tr.Boot = "another" },
+		"by another user":                                           func(tr *cleanup.Trace) { tr.Users = []uint32{4_000_000} },
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
 			stranger := grow(t)
 			change(&stranger.trace)
-			if left, err := remains.Kill(stranger.trace, boot(t)); left != 0 || err != nil {
+			if left, err := cleanup.Kill(stranger.trace, boot(t)); left != 0 || err != nil {
 				t.Errorf("got %d, %v; want nothing left", left, err)
 			}
 			if !alive(t, stranger.member) || !alive(t, stranger.leader.PID()) {
@@ -180,12 +180,12 @@ func TestKill_StrangersAreSpared(t *testing.T) {
 // cgroup makes one for a test, with another inside.
 func cgroup(t *testing.T) (base, path string) {
 	t.Helper()
-	base, err := remains.OpenCgroups("dayfly-test-" + strconv.Itoa(os.Getpid()))
+	base, err := cleanup.OpenCgroups("dayfly-test-" + strconv.Itoa(os.Getpid()))
 	if err != nil {
 		t.Skipf("no cgroup v2 can be written here: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := remains.RemoveCgroup(base); err != nil {
+		if err := cleanup.RemoveCgroup(base); err != nil {
 			t.Errorf("remove cgroup: %v", err)
 		}
 	})
@@ -194,12 +194,12 @@ func cgroup(t *testing.T) (base, path string) {
 
 func TestKill_WholeCgroupAlsoWhereASessionWasLeft(t *testing.T) {
 	base, path := cgroup(t)
-	dir, err := remains.MakeCgroup(path, remains.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
+	dir, err := cleanup.MakeCgroup(path, cleanup.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	inner, err := remains.MakeCgroup(filepath.Join(path, "inner"), remains.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
+	inner, err := cleanup.MakeCgroup(filepath.Join(path, "inner"), cleanup.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,13 +219,13 @@ func TestKill_WholeCgroupAlsoWhereASessionWasLeft(t *testing.T) {
 	if !alive(t, stranger.member) {
 		t.Error("a process outside was killed")
 	}
-	if err := remains.RemoveCgroup(path); err != nil {
+	if err := cleanup.RemoveCgroup(path); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	if got := remains.ListCgroups(base); len(got) != 0 {
+	if got := cleanup.ListCgroups(base); len(got) != 0 {
 		t.Errorf("got cgroups %v left, want none", got)
 	}
-	if _, err := remains.KillCgroup(path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := cleanup.KillCgroup(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("kill of what is gone: got %v, want ErrNotExist", err)
 	}
 }
@@ -242,13 +242,13 @@ func TestKill_SessionWhereTheCgroupIsGone(t *testing.T) {
 // Kernels before 5.14 cannot kill a cgroup at once.
 func TestKillListed_KillsOneByOne(t *testing.T) {
 	_, path := cgroup(t)
-	dir, err := remains.MakeCgroup(path, remains.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
+	dir, err := cleanup.MakeCgroup(path, cleanup.Limits{MilliCPU: 1000, Memory: 1 << 30, PIDs: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dir.Close()
 	ours := grow(t, func(s *child.Spec) { s.CgroupFD = dir })
-	if err := remains.KillListed(path); err != nil {
+	if err := cleanup.KillListed(path); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ours.leader.Wait(); err != nil {
@@ -264,7 +264,7 @@ func TestKillListed_KillsOneByOne(t *testing.T) {
 
 func TestUserLives_OursAndThatOfNobody(t *testing.T) {
 	for uid, want := range map[uint32]bool{uint32(os.Getuid()): true, 4_000_123_457: false} {
-		if got, err := remains.UserLives(uid); err != nil || got != want {
+		if got, err := cleanup.UserLives(uid); err != nil || got != want {
 			t.Errorf("user %d: got %t, %v; want %t", uid, got, err, want)
 		}
 	}
@@ -279,14 +279,14 @@ func TestUserLives_OfAProcessThatRunsAsAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := remains.UserLives(uid); err != nil || !got {
+	if got, err := cleanup.UserLives(uid); err != nil || !got {
 		t.Errorf("while it lives: got %t, %v", got, err)
 	}
 	p.Kill()
 	if _, err := p.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := remains.UserLives(uid); err != nil || got {
+	if got, err := cleanup.UserLives(uid); err != nil || got {
 		t.Errorf("after its end: got %t, %v", got, err)
 	}
 }
@@ -312,13 +312,13 @@ func TestKillUser_SwarmThatMovesOn(t *testing.T) {
 		}
 	}
 	stranger := grow(t)
-	if got, err := remains.UserLives(uid); err != nil || !got {
+	if got, err := cleanup.UserLives(uid); err != nil || !got {
 		t.Fatalf("got %t, %v: the swarm is dead, and the test shows nothing", got, err)
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for tries := 1; ; tries++ {
-		left, err := remains.KillUser(uid)
+		left, err := cleanup.KillUser(uid)
 		if err != nil || tries == 1000 {
 			t.Fatalf("after %d tries %d are left: %v", tries, left, err)
 		}
@@ -327,7 +327,7 @@ func TestKillUser_SwarmThatMovesOn(t *testing.T) {
 		}
 		<-tick.C
 	}
-	if got, err := remains.UserLives(uid); err != nil || got && living(t, uid) {
+	if got, err := cleanup.UserLives(uid); err != nil || got && living(t, uid) {
 		t.Errorf("got %t, %v after nothing was left", got, err)
 	}
 	if !alive(t, stranger.member) || !alive(t, stranger.leader.PID()) {
@@ -336,7 +336,7 @@ func TestKillUser_SwarmThatMovesOn(t *testing.T) {
 }
 
 func TestKillUser_NeverOfRoot(t *testing.T) {
-	if _, err := remains.KillUser(0); err == nil {
+	if _, err := cleanup.KillUser(0); err == nil {
 		t.Error("got no error")
 	}
 }
@@ -344,7 +344,7 @@ func TestKillUser_NeverOfRoot(t *testing.T) {
 // Orphans that nobody reaps stay as zombies.
 func living(t *testing.T, uid uint32) bool {
 	t.Helper()
-	n, err := remains.Living(uid)
+	n, err := cleanup.Living(uid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestProcessStart_OfAProcessThatIsGone(t *testing.T) {
 	ours := grow(t)
 	ours.leader.Kill()
 	_, _ = ours.leader.Wait()
-	if _, err := remains.ProcessStart(ours.leader.PID()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := cleanup.ProcessStart(ours.leader.PID()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want ErrNotExist", err)
 	}
 }
@@ -379,7 +379,7 @@ func TestOwnCgroup(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := remains.OwnCgroup([]byte(tt.mounts), []byte(tt.self))
+			got, err := cleanup.OwnCgroup([]byte(tt.mounts), []byte(tt.self))
 			if got != tt.want || (err != nil) != (tt.want == "") {
 				t.Errorf("got %q, %v; want %q", got, err, tt.want)
 			}
@@ -391,7 +391,7 @@ func FuzzOwnCgroup(f *testing.F) {
 	f.Add([]byte("41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"), []byte("0::/\n"))
 	f.Add([]byte(`41 31 0:38 /\134 /a\04 rw - cgroup2 x rw`), []byte("0::/../\n"))
 	f.Fuzz(func(t *testing.T, mounts, self []byte) {
-		if got, err := remains.OwnCgroup(mounts, self); err == nil && got == "" {
+		if got, err := cleanup.OwnCgroup(mounts, self); err == nil && got == "" {
 			t.Error("got neither a directory nor an error")
 		}
 	})
@@ -405,11 +405,11 @@ func TestKilledForMemory_ReadsTheKernelsCount(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte(events), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := remains.KilledForMemory(dir); got != want {
+		if got := cleanup.KilledForMemory(dir); got != want {
 			t.Errorf("%q: got %t", events, got)
 		}
 	}
-	if remains.KilledForMemory(t.TempDir()) {
+	if cleanup.KilledForMemory(t.TempDir()) {
 		t.Error("without a count, it is not known")
 	}
 }

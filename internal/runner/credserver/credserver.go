@@ -1,8 +1,8 @@
-// Package lend lends the credentials of a run's role to the engine, over an address of the task's loopback interface.
+// Package credserver serves the credentials of a run's role to the engine, over an address of the task's loopback interface.
 // A request must show the token of the step that is running. The protocol is that of
 // AWS_CONTAINER_CREDENTIALS_FULL_URI, which the AWS SDKs speak. Nothing is written to disk, and a token is worth
 // nothing after its step.
-package lend
+package credserver
 
 import (
 	"context"
@@ -43,8 +43,8 @@ const (
 	answerIn = time.Minute // within which the source has answered
 )
 
-// Lender serves the address. Its methods may be called concurrently.
-type Lender struct {
+// Server serves the address. Its methods may be called concurrently.
+type Server struct {
 	cfg    Config
 	server *http.Server
 	done   chan struct{} // closed when the address is
@@ -55,7 +55,7 @@ type Lender struct {
 }
 
 // Listen opens the address and serves it until Close.
-func Listen(ctx context.Context, cfg Config) (*Lender, error) {
+func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -64,7 +64,7 @@ func Listen(ctx context.Context, cfg Config) (*Lender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the address of the role's credentials: %w", err)
 	}
-	l := &Lender{cfg: cfg, host: listener.Addr().String(), done: make(chan struct{}), live: map[[sha256.Size]byte]struct{}{}}
+	l := &Server{cfg: cfg, host: listener.Addr().String(), done: make(chan struct{}), live: map[[sha256.Size]byte]struct{}{}}
 	l.server = &http.Server{
 		Handler: l, ReadTimeout: slow, WriteTimeout: answerIn + slow, IdleTimeout: slow, MaxHeaderBytes: 16 << 10,
 		// A broken request of the engine is not worth a line.
@@ -81,7 +81,7 @@ func Listen(ctx context.Context, cfg Config) (*Lender, error) {
 }
 
 // Close ends all tokens and closes the address; nothing answers there when it returns.
-func (l *Lender) Close() error {
+func (l *Server) Close() error {
 	l.mu.Lock()
 	clear(l.live)
 	l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *Lender) Close() error {
 
 // Step makes a token for a step and returns the variables by which the engine's SDKs find the
 // credentials. end makes the token worthless; it may be called again.
-func (l *Lender) Step() (env []string, end func()) {
+func (l *Server) Step() (env []string, end func()) {
 	token := rand.Text() // 130 bits
 	l.cfg.Hide(token)
 	sum := sha256.Sum256([]byte(token))
@@ -111,7 +111,7 @@ func (l *Lender) Step() (env []string, end func()) {
 
 // ServeHTTP implements http.Handler. A request without a valid token learns nothing else. One for another host name
 // is refused, which stops DNS rebinding: a browser that a name server has led here.
-func (l *Lender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	switch {
 	case r.Host != l.host:
@@ -144,7 +144,7 @@ func (l *Lender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admits compares a token with every live one, in constant time.
-func (l *Lender) admits(shown string) bool {
+func (l *Server) admits(shown string) bool {
 	sum := sha256.Sum256([]byte(shown))
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-package remains
+package cleanup
 
 // What the tests outside look at.
 var (

@@ -1,4 +1,4 @@
-package remains_test
+package cleanup_test
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dayfly-dev/dayfly/internal/launcher/process/remains"
+	"github.com/dayfly-dev/dayfly/internal/launcher/process/cleanup"
 )
 
 func TestDropFiles_SharedMemoryAndQueuesOfTheUserAlone(t *testing.T) {
@@ -26,7 +26,7 @@ func TestDropFiles_SharedMemoryAndQueuesOfTheUserAlone(t *testing.T) {
 	name := fmt.Sprintf("dayfly-test-%d", os.Getpid())
 	own, others := share(t, uid, name), share(t, uid+1_000_000, name+"-other")
 	drop := func(uid uint32) {
-		if err := remains.DropFiles(uid, time.Now().Add(time.Minute)); err != nil {
+		if err := cleanup.DropFiles(uid, time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestDropFiles_WhatCannotGoInTimeBecomesRoots(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(deep) })
-	if err := remains.DropFiles(uid, time.Now().Add(time.Minute)); err == nil || !strings.Contains(err.Error(), deep) {
+	if err := cleanup.DropFiles(uid, time.Now().Add(time.Minute)); err == nil || !strings.Contains(err.Error(), deep) {
 		t.Errorf("got %v, want an error that names %s", err, deep)
 	}
 	info, err := os.Lstat(deep)
@@ -81,7 +81,7 @@ func share(t *testing.T, uid uint32, name string) map[string]func() bool {
 	}
 	ids := map[string]uintptr{}
 	done := make(chan error)
-	remains.OwnThread(func() {
+	cleanup.OwnThread(func() {
 		for _, c := range []struct {
 			what          string
 			trap, a, b, c uintptr

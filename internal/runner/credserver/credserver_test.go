@@ -1,4 +1,4 @@
-package lend_test
+package credserver_test
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dayfly-dev/dayfly/internal/runner/lend"
+	"github.com/dayfly-dev/dayfly/internal/runner/credserver"
 )
 
-var lent = lend.Credentials{AccessKeyID: "ASIAEXAMPLE", SecretAccessKey: "the-secret", SessionToken: "the-session", Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
+var lent = credserver.Credentials{AccessKeyID: "ASIAEXAMPLE", SecretAccessKey: "the-secret", SessionToken: "the-session", Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 
 type hidden struct {
 	mu     sync.Mutex
@@ -37,10 +37,10 @@ func (h *hidden) has(v string) bool {
 	return slices.Contains(h.values, v)
 }
 
-func listen(t *testing.T, source func(context.Context) (lend.Credentials, error)) (*lend.Lender, *hidden) {
+func listen(t *testing.T, source func(context.Context) (credserver.Credentials, error)) (*credserver.Server, *hidden) {
 	t.Helper()
 	var h hidden
-	l, err := lend.Listen(t.Context(), lend.Config{Source: source, Hide: h.add})
+	l, err := credserver.Listen(t.Context(), credserver.Config{Source: source, Hide: h.add})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func listen(t *testing.T, source func(context.Context) (lend.Credentials, error)
 	return l, &h
 }
 
-func fixed(context.Context) (lend.Credentials, error) { return lent, nil }
+func fixed(context.Context) (credserver.Credentials, error) { return lent, nil }
 
 // parts are the address and the token of an environment, of which there is nothing else.
 func parts(t *testing.T, env []string) (address, token string) {
@@ -176,9 +176,9 @@ func TestLender_EachStepHasItsToken(t *testing.T) {
 
 func TestLender_SaysWhenItCannotRenew(t *testing.T) {
 	fail := true
-	l, _ := listen(t, func(context.Context) (lend.Credentials, error) {
+	l, _ := listen(t, func(context.Context) (credserver.Credentials, error) {
 		if fail {
-			return lend.Credentials{}, errors.New("sts said no to arn:aws:iam::123456789012:role/net")
+			return credserver.Credentials{}, errors.New("sts said no to arn:aws:iam::123456789012:role/net")
 		}
 		return lent, nil
 	})
