@@ -4,7 +4,7 @@
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
-# What is tested: packages, and flags for `go test` (CI passes -race -shuffle=on).
+# The tests' packages, and flags for `go test` (CI passes -race -shuffle=on).
 PKG ?= ./...
 TESTFLAGS ?=
 # How many schedules `make sim` plays.
@@ -27,14 +27,14 @@ build: ## Build the binaries for this machine into bin/
 image: ## Make the image of container jobs (IMAGE=, BASE=, EXTRA_CA=, OUTPUT=, PUSH=1 ...: docs/configuration.md)
 	@VERSION='$(VERSION)' PROVIDERS='$(PROVIDERS)' scripts/image
 
-# Which processor the functions are built for: arm64 is what is shipped.
+# The processor of the functions: arm64 is shipped.
 FUNCTIONS_ARCH ?= arm64
 
 .PHONY: functions
 functions: ## Build the Lambda functions and their zips into dist/functions (FUNCTIONS_ARCH=arm64)
 	@go run ./scripts/functions -arch '$(FUNCTIONS_ARCH)' -version '$(VERSION)'
 
-# What `sam build` calls for each function, by its name in the template.
+# The target of `sam build` for each function, by its name in the template.
 SAM_Poller := poller
 SAM_Dispatcher := dispatcher
 SAM_DeadLetters := dispatcher
@@ -47,7 +47,7 @@ build-%:
 	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -buildvcs=false -tags lambda.norpc -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o '$(ARTIFACTS_DIR)/bootstrap' ./functions/$(SAM_$*)
 
 .PHONY: test
-test: ## Run all tests; list what was skipped and why
+test: ## Run all tests; list skipped ones with the reason
 	@PACKAGES='$(PKG)' scripts/test $(TESTFLAGS)
 
 .PHONY: mutants
@@ -63,7 +63,7 @@ sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time
 	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v
 
 .PHONY: attack
-attack: ## Try to break out of containers and processes of root, and print what came of it (WHY=1: each single attempt)
+attack: ## Try to break out of containers and processes of root, and print the outcome (WHY=1: each single attempt)
 	@go test -C test/isolation -count=1 -timeout 30m -run '^TestAttack' -table $(if $(WHY),-each)
 
 .PHONY: lint
@@ -99,7 +99,7 @@ bench: ## Measure the product against its aims, then benchmark the packages (QUI
 	@scripts/bench $(PKG)
 
 .PHONY: bench-functions
-bench-functions: ## Measure zip, memory and init of each function, and what which memory size takes and costs (WHY=1: package inits)
+bench-functions: ## Measure zip, memory and init of each function, and the time and cost of each memory size (WHY=1: package inits)
 	@WHY='$(WHY)' go test -C test/bench -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./functions
 
 .PHONY: bench-pickup
@@ -115,7 +115,7 @@ deploy: ## Deploy to the AWS account of the CLI's credentials: shows the plan, a
 	@VERSION='$(VERSION)' scripts/deploy
 
 .PHONY: destroy
-destroy: ## Drain and delete a deployment, and list what stays (POOL=, CONTROL_PLANE=1, PLAN=1)
+destroy: ## Drain and delete a deployment, and list the resources that stay (POOL=, CONTROL_PLANE=1, PLAN=1)
 	@scripts/destroy
 
 .PHONY: demo

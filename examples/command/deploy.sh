@@ -1,5 +1,5 @@
 #!/bin/sh
-# Stands for any tool that is no Terraform: what it keeps lies in DAYFLY_STATE_DIR, what it tells in
+# Stands for any tool that is no Terraform. It keeps its state in DAYFLY_STATE_DIR and writes its outputs to
 # DAYFLY_OUTPUTS.
 set -eu
 

@@ -154,7 +154,7 @@ variable "task_tags" {
 }
 
 variable "spot_policy" {
-  description = "What may run on Spot capacity; reads means previews, scans and evaluations. Spot stops a task with two minutes' notice."
+  description = "Runs that may use Spot capacity; reads means previews, scans and evaluations. Spot stops a task with two minutes' notice."
   type        = string
   default     = "reads"
   validation {
@@ -320,7 +320,7 @@ variable "egress_cidr" {
 }
 
 variable "task_security_group_ids" {
-  description = "Security groups of yours that tasks get besides that of the stack, up to four, for whatever else they may reach."
+  description = "Security groups of yours that tasks get besides that of the stack, up to four, for other addresses that they may reach."
   type        = list(string)
   default     = []
   validation {
@@ -416,7 +416,7 @@ variable "vault_role" {
 }
 
 variable "vault_server_id" {
-  description = "With vault_address, what runs sign for the header X-Vault-AWS-IAM-Server-ID; empty means no header."
+  description = "With vault_address, the value that runs sign for the header X-Vault-AWS-IAM-Server-ID; empty means no header."
   type        = string
   default     = ""
   validation {
@@ -516,7 +516,7 @@ variable "log_level" {
 }
 
 variable "reaper_dry_run" {
-  description = "Whether the reaper only logs what it would do."
+  description = "Whether the reaper only logs its actions and takes none."
   type        = bool
   default     = false
 }

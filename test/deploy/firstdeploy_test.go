@@ -184,7 +184,7 @@ func TestDeploy_AfterACreateThatFailed(t *testing.T) {
 	s.keep("stacks/dayfly-main/status", "ROLLBACK_COMPLETE")
 	s.keep("stacks/dayfly-main/parameters/NetworkMode", "nat")
 	said, made, err := s.run("deploy", "n\n")
-	if err == nil || !strings.Contains(said, "stack dayfly-main: delete what a failed create left (ROLLBACK_COMPLETE), and create") || calls(made, "delete-stack") > 0 {
+	if err == nil || !strings.Contains(said, "stack dayfly-main: delete the remains of a failed create (ROLLBACK_COMPLETE), and create") || calls(made, "delete-stack") > 0 {
 		t.Errorf("no means no: %v: %s", err, said)
 	}
 	said, made, err = s.run("deploy", "y\n")

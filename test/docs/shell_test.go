@@ -391,7 +391,7 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 		"DAYFLY_VAR_NAME": "DAYFLY_VAR_some_name", "TF_VAR_NAME": "TF_VAR_some",
 	}
 	var want []string
-	for _, row := range arch.Table(read(t, "docs/runs.md"), "What a command sees") {
+	for _, row := range arch.Table(read(t, "docs/runs.md"), "The environment of a command") {
 		if strings.Contains(row[1], "has a role") {
 			continue // those are seen in the tests of the runner on ECS
 		}
