@@ -15,7 +15,7 @@ import (
 //go:embed assets
 var files embed.FS
 
-// Types of the assets, by their names. Their addresses carry a digest of what is in them, so a browser may keep them.
+// Types of the assets, by their names. Their addresses have a digest of their content, so a browser may keep them.
 var assetTypes = map[string]string{
 	"style.css": "text/css; charset=utf-8",
 	"app.js":    "text/javascript; charset=utf-8",

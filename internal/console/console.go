@@ -1,7 +1,7 @@
-// Package console is the web pages of the control plane: what runs, what waits and why, plans, logs, pools. It calls
-// what the API calls, with the authority of whoever signed in, and the same audit: nothing can be done here that the
-// API cannot do. Pages are rendered on the server and work without script. It decides nothing about workflows and
-// nothing about roles: that is for the rules.
+// Package console is the web pages of the control plane: running and waiting runs, plans, logs, pools. It calls the same
+// functions as the API, with the authority of the person who signed in, and the same audit: nothing can be done here
+// that the API cannot do. Pages are rendered on the server and work without script. It decides nothing about workflows
+// and nothing about roles: that is for the rules.
 package console
 
 import (
@@ -34,7 +34,7 @@ type Config struct {
 	Version string           // shown at the foot of each page; empty means "dev"
 	Now     func() time.Time // nil means time.Now
 
-	// Who gets in.
+	// Access.
 	Organization string          // whose people sign in with an issuer; empty means "default"
 	Gate         *admission.Gate // bounds people's requests, together with the API's if that has the same; nil bounds none
 	Closed       string          // why no page is served; empty means that they are
@@ -45,7 +45,7 @@ type Config struct {
 	HTTPS     bool     // browsers come over TLS, although requests do not show it
 	Hosts     []string // names under which the pages are served, without ports; none means any
 
-	// What one request may cost.
+	// Bounds of one request.
 	Wait     time.Duration // the longest that it waits for lines of a log; 0 means 20 s
 	Waiting  int           // how many of this process wait at once; 0 means 1,000. Others are told when to ask again
 	Download int64         // bytes of a log that is downloaded; 0 means all. Lambda answers with at most 6 MB
@@ -108,7 +108,7 @@ func New(plane *controlplane.Plane, cfg Config) *Console {
 	return c
 }
 
-// CheckPublicURL refuses what cannot be a Config's PublicURL.
+// CheckPublicURL refuses a value that cannot be a Config's PublicURL.
 func CheckPublicURL(field, address string) error {
 	u, err := url.Parse(address)
 	here := err == nil && outbound.Loopback(u.Hostname())
@@ -165,10 +165,10 @@ func (c *Console) recovered(w http.ResponseWriter, r *http.Request) {
 	c.fail(w, r, c.blank(r), fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
 }
 
-// page reads what an address shows and returns how it is shown.
+// page reads the content of an address and returns its view.
 type page func(r *http.Request, v *view) (templ.Component, error)
 
-// action does what a form asks for, and returns the path to go on to and which of the notices to show there, if any.
+// action carries out a form, and returns the path to go on to and which of the notices to show there, if any.
 type action func(r *http.Request, v *view) (to, notice string, err error)
 
 // get serves a page at a pattern.
@@ -183,7 +183,7 @@ func (c *Console) get(pattern string, p page) {
 	})
 }
 
-// post serves an action at a pattern. A refusal is shown on the page that the form stands on, which keeps what was typed.
+// post serves an action at a pattern. A refusal is shown on the page that the form stands on, which keeps the typed input.
 func (c *Console) post(pattern string, do action, from page) {
 	c.mux.HandleFunc("POST "+pattern, func(w http.ResponseWriter, r *http.Request) {
 		v, ok := c.enter(w, r)
@@ -236,7 +236,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, content templ.Co
 	_, _ = w.Write(b.Bytes())
 }
 
-// fail shows what went wrong. What is not a refusal is said in the log only.
+// fail shows an error. Errors that are no refusals are in the log only.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *view, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		return // nobody waits for the answer
@@ -257,7 +257,7 @@ func sayWait(w http.ResponseWriter, err error) {
 	}
 }
 
-// notices are the sentences of what actions did, by the word in the cookie of whoever acted.
+// notices are the sentences about finished actions, by the word in the cookie of the person who acted.
 var notices = map[string]string{
 	"signed-out": "You are signed out.",
 	"approved":   "Your approval is recorded.",

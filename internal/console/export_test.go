@@ -41,7 +41,7 @@ func RenderTree(tree api.Tree, workspace string, now time.Time) templ.Component 
 	return treeSection(&view{now: now}, tree, workspace)
 }
 
-// Sentences are what the page of a run says first, with moments in brackets.
+// Sentences are the first sentences of the page of a run, with moments in brackets.
 func Sentences(why api.Why, me string) string {
 	s := say(why, me)
 	out := s.head().word + " " + s.lead
@@ -77,6 +77,6 @@ var (
 // Look shares a look with nobody.
 func Look(ctx context.Context, look func()) error {
 	var l looks
-	_, _, _, err := l.share(ctx, lookKey{}, 1, func(context.Context, lookKey) (news, error) { look(); return news{}, nil })
+	_, _, _, err := l.share(ctx, lookKey{}, 1, func(context.Context, lookKey) (update, error) { look(); return update{}, nil })
 	return err
 }

@@ -183,7 +183,7 @@ func (s *site) as(name, role string, grants map[string]string) {
 	s.speaks(api.NewToken{Name: name, Role: role, Grants: grants})
 }
 
-// speaks signs in whoever a new token speaks for.
+// speaks signs in the holder of a new token.
 func (s *site) speaks(in api.NewToken) {
 	s.t.Helper()
 	made, err := s.plane.CreateToken(s.t.Context(), s.admin, in)
@@ -209,7 +209,7 @@ func (c *clock) of(rules *controlplane.Config, pages *console.Config) {
 	rules.Now, pages.Now = c.now, c.now
 }
 
-// pass lets minutes go by, in which the pool calls and takes nothing. Whoever was signed in signs in again.
+// pass lets minutes go by, in which the pool calls and takes nothing. The person who was signed in signs in again.
 func (s *site) pass(c *clock, minutes int) {
 	s.t.Helper()
 	for range minutes {

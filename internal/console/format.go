@@ -15,7 +15,7 @@ import (
 // mark is a state as people see it: in a shape, a word and a colour.
 type mark struct{ class, glyph, word string }
 
-// signs are the shapes and colours of states, of runs, steps and nodes of trees, and of what happens to resources.
+// signs are the shapes and colours of states, of runs, steps and nodes of trees, and of changes of resources.
 var signs = map[string]mark{
 	"pending": {class: "soft", glyph: "○"}, api.TreeWaiting: {class: "soft", glyph: "○"}, "claimed": {class: "run", glyph: "◔"}, "running": {class: "run", glyph: "●"},
 	runtext.Cancelling: {class: "warn", glyph: "◍"}, runtext.ToApprove: {class: "warn", glyph: "◇"}, "succeeded": {class: "good", glyph: "✓"},
@@ -104,8 +104,8 @@ func brief(s string) string {
 	return clean(text.Middle(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "), 240))
 }
 
-// clean is foreign text as pages show it: what could hide, reorder or end the text around it becomes visible. Tabs and
-// ends of lines stay.
+// clean is foreign text as pages show it: characters that could hide, reorder or end the text around them become
+// visible. Tabs and ends of lines stay.
 func clean(s string) string { return text.Visible(s) }
 
 // capital makes the first letter a capital one.

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// What the console shows of a run is as in the golden file.
+// The console's text about a run is as in the golden file.
 func TestWords_OfRuns(t *testing.T) {
 	runtable.Golden(t, *update, func(r runtable.Run) string {
 		parts := console.RenderParts(r.Why, runtable.Now)

@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	lately   = 24 * time.Hour // how old a failure may be that still needs somebody
-	maxHome  = 200            // of the newest runs that the page looks at
-	maxNeeds = 20             // of each kind that it shows
-	maxSent  = 5              // deliveries that failed
-	maxWhy   = 10             // waiting runs of which it says for what they wait: each costs several reads
+	lately     = 24 * time.Hour // how old a failure may be that still needs somebody
+	maxHome    = 200            // of the newest runs that the page looks at
+	maxNeeds   = 20             // of each kind that it shows
+	maxSent    = 5              // deliveries that failed
+	maxPending = 100            // pending runs that are read
+	maxWhy     = 10             // waiting runs that it explains: each costs several reads
 )
 
-// homeData is what the first page shows.
+// homeData is the content of the first page.
 type homeData struct {
 	needs, running, waiting []homeRow
 	active, pending         string // how many there are
 	more                    bool   // there are, or may be, more runs that wait
 	older                   bool   // so many came since that not all were looked through
-	today                   string // what ended today, counted
+	today                   string // runs that ended today, counted
 	any                     bool   // there was a run lately
 	workspace               string // one that there is, where nothing has run yet
 	failed                  []api.Delivery
@@ -45,38 +46,71 @@ type homeRow struct {
 	w      api.Workflow
 	says   string
 	behind string // the run that must end first
-	verb   string // what happens or happened at a time
+	verb   string // the verb of the time that is shown
 	at     stamp
 }
 
-// rowOf is a row that says what happened to its run last.
+// rowOf is a row with the last event of its run.
 func rowOf(m mark, w api.Workflow, says string) homeRow {
 	verb, when := latest(w)
 	return homeRow{mark: m, w: w, says: says, verb: verb, at: when}
 }
 
-// home shows what runs, what waits and why, what needs an approval, and what failed.
+// home shows running runs, waiting ones with the reason, plans that need an approval, and failures.
 func home(r *http.Request, v *view) (templ.Component, error) {
 	v.title, v.tab, v.every = "Home", "home", 3*time.Second
 	d, err := readHome(r.Context(), v)
 	return homePage(v, d), err
 }
 
+// homeRuns are the runs from which the first page is made.
+type homeRuns struct {
+	newest, awaiting, active, pending, failed api.Page[api.Workflow]
+}
+
 func readHome(ctx context.Context, v *view) (d homeData, err error) {
-	const maxPending = 100
-	var newest, awaiting, active, pending, failed api.Page[api.Workflow]
-	var group errgroup.Group // no list needs another, and each may take many reads
+	runs, err := readHomeRuns(ctx, v, &d)
+	if err != nil {
+		return d, err
+	}
+	if err := d.addNeeds(ctx, v, runs); err != nil {
+		return d, err
+	}
+	for _, w := range runs.active.Items {
+		m := markOf(w)
+		if w.State == workflow.Running && w.Step != "" && !w.CancelRequested {
+			m.word = brief(w.Step)
+		}
+		d.running = append(d.running, rowOf(m, w, ""))
+	}
+	d.addWaiting(ctx, v, runs.pending)
+	d.active, d.pending = howMany(runs.active), howMany(runs.pending)
+	d.today, d.any = endedToday(runs.newest, v.now), len(runs.newest.Items) > 0
+	if d.any {
+		return d, nil
+	}
+
+	some, err := v.plane.Workspaces(ctx, v.who, "", 1)
+	if len(some.Items) > 0 {
+		d.workspace = some.Items[0].Name
+	}
+	return d, err
+}
+
+// readHomeRuns reads all lists at the same time: no list needs another, and each may take many reads.
+func readHomeRuns(ctx context.Context, v *view, d *homeData) (runs homeRuns, err error) {
+	var group errgroup.Group
 	list := func(to *api.Page[api.Workflow], f controlplane.Filter) {
 		group.Go(func() (err error) {
 			*to, err = v.plane.Workflows(ctx, v.who, f)
 			return err
 		})
 	}
-	list(&failed, controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
-	list(&newest, controlplane.Filter{Limit: maxHome})
-	list(&awaiting, controlplane.Filter{State: "awaiting_approval", Limit: maxNeeds})
-	list(&active, controlplane.Filter{State: "active", Limit: maxHome})
-	list(&pending, controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: maxPending})
+	list(&runs.failed, controlplane.Filter{State: "failed", Since: v.now.Add(-lately), Limit: 50})
+	list(&runs.newest, controlplane.Filter{Limit: maxHome})
+	list(&runs.awaiting, controlplane.Filter{State: "awaiting_approval", Limit: maxNeeds})
+	list(&runs.active, controlplane.Filter{State: "active", Limit: maxHome})
+	list(&runs.pending, controlplane.Filter{State: "pending", Since: v.now.Add(-workflow.QueueTimeout), Limit: maxPending})
 	if v.has(api.RoleAdmin) {
 		group.Go(func() error {
 			list, more, err := v.plane.FailedDeliveries(ctx, v.who, maxSent)
@@ -86,17 +120,19 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return d, err
-	}
-	for _, w := range awaiting.Items {
+	return runs, group.Wait()
+}
+
+// addNeeds adds the rows that need a person: plans to approve, failures without a later success, drift.
+func (d *homeData) addNeeds(ctx context.Context, v *view, runs homeRuns) error {
+	for _, w := range runs.awaiting.Items {
 		d.needs = append(d.needs, approval(v, w))
 	}
-	for _, w := range unsettled(newest.Items, failed.Items) {
-		if w.SubmittedAt.Before(oldest(newest)) { // what came after it may not be among the newest
+	for _, w := range unrepaired(runs.newest.Items, runs.failed.Items) {
+		if w.SubmittedAt.Before(oldest(runs.newest)) { // later runs may not be among the newest
 			after, err := v.plane.Workflows(ctx, v.who, controlplane.Filter{Workspace: w.Workspace, Operation: string(w.Operation), State: "succeeded", Since: w.SubmittedAt, Limit: 1})
 			if err != nil {
-				return d, err
+				return err
 			}
 			if len(after.Items) > 0 {
 				continue
@@ -104,17 +140,15 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 		}
 		d.needs = append(d.needs, rowOf(markOf(w), w, under(w)))
 	}
-	for _, w := range drifted(newest.Items) {
+	for _, w := range drifted(runs.newest.Items) {
 		d.needs = append(d.needs, rowOf(mark{"warn", "△", "drifted"}, w, runtext.Drift(w.Changes.Drift)))
 	}
-	for _, w := range active.Items {
-		m := markOf(w)
-		if w.State == workflow.Running && w.Step != "" && !w.CancelRequested {
-			m.word = brief(w.Step)
-		}
-		d.running = append(d.running, rowOf(m, w, ""))
-	}
-	slices.Reverse(pending.Items) // who waits longest comes first
+	return nil
+}
+
+// addWaiting adds the rows of pending runs, the longest wait first.
+func (d *homeData) addWaiting(ctx context.Context, v *view, pending api.Page[api.Workflow]) {
+	slices.Reverse(pending.Items)
 	for i, w := range pending.Items {
 		row := rowOf(markOf(w), w, "")
 		if i < maxWhy {
@@ -130,16 +164,6 @@ func readHome(ctx context.Context, v *view) (d homeData, err error) {
 	}
 	d.more = len(pending.Items) > len(d.waiting) || pending.Next != ""
 	d.older = pending.Next != "" && len(pending.Items) < maxPending
-	d.active, d.pending = howMany(active), howMany(pending)
-	d.today, d.any = endedToday(newest, v.now), len(newest.Items) > 0
-	if d.any {
-		return d, nil
-	}
-	some, err := v.plane.Workspaces(ctx, v.who, "", 1)
-	if len(some.Items) > 0 {
-		d.workspace = some.Items[0].Name
-	}
-	return d, err
 }
 
 // howMany counts the items of a page, and says where there are more.
@@ -158,7 +182,7 @@ func oldest(p api.Page[api.Workflow]) (at time.Time) {
 	return at
 }
 
-// approval is a plan that waits for somebody: what it would do, and whether who looks may approve it.
+// approval is a plan that waits for somebody: its changes, and whether the viewer may approve it.
 func approval(v *view, w api.Workflow) homeRow {
 	says := []string{runtext.Changed(w)}
 	if says[0] == "" {
@@ -189,9 +213,9 @@ func approval(v *view, w api.Workflow) homeRow {
 	return out
 }
 
-// unsettled are the failures that still need somebody, the newest of each workspace: no run of the same workspace and
+// unrepaired are the failures that still need somebody, the newest of each workspace: no run of the same workspace and
 // operation has succeeded since. Both lists have the newest first. It is a pure function.
-func unsettled(newest, failed []api.Workflow) (out []api.Workflow) {
+func unrepaired(newest, failed []api.Workflow) (out []api.Workflow) {
 	seen, settled := map[string]bool{}, map[string]time.Time{}
 	does := func(w api.Workflow) string { return w.Workspace + "|" + runtext.What(w) }
 	for _, w := range newest {
@@ -226,7 +250,7 @@ func drifted(newest []api.Workflow) (out []api.Workflow) {
 	return out
 }
 
-// endedToday counts what ended since midnight, in UTC, by its outcome; "" if nothing did. It is a pure function.
+// endedToday counts runs that ended since midnight, in UTC, by their outcome; "" if none did. It is a pure function.
 func endedToday(newest api.Page[api.Workflow], now time.Time) string {
 	midnight := now.UTC().Truncate(24 * time.Hour)
 	n := map[workflow.State]int{}
@@ -247,7 +271,7 @@ func endedToday(newest api.Page[api.Workflow], now time.Time) string {
 	return strings.Join(out, ", ")
 }
 
-// about is what a delivery tells.
+// about is the subject of a delivery.
 func about(d api.Delivery) string {
 	what, of := d.About()
 	return strings.TrimSpace(what + " " + clean(of))

@@ -23,7 +23,7 @@ var (
 	done   = api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 3, Replace: 1, Destroy: 1}}
 )
 
-// shows checks what a page has and what it has not.
+// shows checks that a page has some texts, and others not.
 func (s *site) shows(path string, want, not []string) string {
 	s.t.Helper()
 	page := s.get(path)
@@ -90,7 +90,7 @@ func TestHome_SaysWhatNeedsSomebodyAndWhatRunsAndWaits(t *testing.T) {
 	s.shows("/", nil, []string{"the quota of 40"})
 }
 
-// What is counted is what was looked at, and the page says so.
+// The count covers the runs that were read, and the page says so.
 func TestHome_SaysOfHowManyItCounts(t *testing.T) {
 	s := newSite(t, newClock().of)
 	s.workspace("net")
@@ -254,7 +254,7 @@ func TestPages_ForeignTextIsNoMarkup(t *testing.T) {
 	}
 }
 
-// What a page reads does not grow with the runs behind it.
+// The reads of a page do not grow with the number of runs.
 func TestPages_ReadABoundedNumberOfRecords(t *testing.T) {
 	s := newSite(t)
 	for i := range 60 {
@@ -283,7 +283,7 @@ func TestPages_ReadABoundedNumberOfRecords(t *testing.T) {
 	s.shows("/", []string{"All that wait", "Of the newest 2,000 runs; older ones may wait too."}, nil)
 }
 
-// For what runs wait costs several reads each; home asks for the first ten only.
+// The reason of a wait costs several reads each; home asks for the first ten only.
 func TestHome_AsksForWhatAFewRunsWait(t *testing.T) {
 	s := newSite(t)
 	var cost [2]int64
@@ -299,7 +299,7 @@ func TestHome_AsksForWhatAFewRunsWait(t *testing.T) {
 		has(t, page, "<b>ws-0-00</b>", "<b>ws-0-19</b>", "All that wait", fmt.Sprintf("Waiting · %d<", 40*(i+1)))
 		hasNot(t, page, "<b>ws-0-20</b>", "older ones")
 		if n := strings.Count(page, "waits for the next claim") + strings.Count(page, "waits for pool"); n != 10 {
-			t.Errorf("of %d runs it says for what they wait", n)
+			t.Errorf("of %d runs it gives the reason of the wait", n)
 		}
 	}
 	if cost[1] > cost[0] || cost[0] > 250 {
@@ -307,7 +307,7 @@ func TestHome_AsksForWhatAFewRunsWait(t *testing.T) {
 	}
 }
 
-// What could not be sent is shown to who may send it again.
+// Failed deliveries are shown to people who may send them again.
 func TestHome_ShowsDeliveriesThatFailed(t *testing.T) {
 	s := newSite(t)
 	s.workspace("net")

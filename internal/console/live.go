@@ -16,7 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Times of those who follow a run.
+// Times for viewers who follow a run.
 const (
 	stateEvery = 2 * time.Second       // between looks at the run's state while no line comes
 	maxWait    = 5 * time.Second       // most of one request for a run that has not started: why it waits may change
@@ -27,9 +27,9 @@ const (
 	lookMargin = 10 * time.Second
 )
 
-// liveData is what the script of a page needs to go on.
+// liveData is the position from which the script of a page goes on.
 type liveData struct {
-	seen  string // what the page knows of the run
+	seen  string // the state of the run that the page has
 	done  bool   // the log will have no more lines
 	from  int64  // number of the next line; -1: the page wants none
 	again string // milliseconds until the next request; empty: nothing will change
@@ -49,8 +49,8 @@ func liveOf(w api.Workflow, done bool, from int64) liveData {
 	return d
 }
 
-// live answers with what is new about a run as HTML: the parts of its page, if the run changed, and lines of its log.
-// It waits until there is something. Who may see the run is decided for each viewer; reading and rendering is shared.
+// live answers with the changes of a run as HTML: the parts of its page, if the run changed, and lines of its log.
+// It waits until there is something. The right to see the run is decided for each viewer; reading and rendering is shared.
 func (c *Console) live(w http.ResponseWriter, r *http.Request) {
 	v, ok := c.enter(w, r)
 	if !ok {
@@ -81,7 +81,7 @@ func (c *Console) whatIsNew(r *http.Request, v *view) (templ.Component, error) {
 	if from < 0 {
 		k.wait = 0
 	}
-	n, others, full, err := c.looks.share(ctx, k, c.cfg.Waiting, func(ctx context.Context, k lookKey) (news, error) { return look(ctx, v, k) })
+	n, others, full, err := c.looks.share(ctx, k, c.cfg.Waiting, func(ctx context.Context, k lookKey) (update, error) { return look(ctx, v, k) })
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func (c *Console) whatIsNew(r *http.Request, v *view) (templ.Component, error) {
 	return liveAnswer(v, n, parts), nil
 }
 
-// news is what a look found, the same for all who may see the run.
-type news struct {
+// update is the finding of a look, the same for all who may see the run.
+type update struct {
 	attempt int
 	latest  int // attempt of the run
 	waits   bool
@@ -113,7 +113,7 @@ type news struct {
 }
 
 // look waits until a run or its log has changed. Only the lines and the steps of its log become HTML here.
-func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
+func look(ctx context.Context, v *view, k lookKey) (n update, err error) {
 	var w api.Workflow
 	for began := time.Now(); ; {
 		if w, err = v.plane.Workflow(ctx, v.who, k.run); err != nil {
@@ -152,12 +152,12 @@ func look(ctx context.Context, v *view, k lookKey) (n news, err error) {
 	n.latest, n.live = l.latest, l.live
 	var b bytes.Buffer
 	shared := &view{base: k.base} // nothing of one viewer goes to the others
-	err = logNews(shared, l, stepsOf(w, n.attempt)).Render(ctx, &b)
+	err = logUpdate(shared, l, stepsOf(w, n.attempt)).Render(ctx, &b)
 	n.html = b.Bytes()
 	return n, err
 }
 
-// lookKey is what viewers have in common who share a look.
+// lookKey has the values that viewers share in a look.
 type lookKey struct {
 	org, base, run, seen string
 	attempt              int
@@ -173,8 +173,8 @@ type looks struct {
 }
 
 type shared struct {
-	done    chan struct{} // closed when news and err are there
-	news    news
+	done    chan struct{} // closed when update and err are there
+	update  update
 	err     error
 	viewers int
 	most    int // viewers so far
@@ -182,7 +182,7 @@ type shared struct {
 }
 
 // share looks, or waits for the look of another viewer. others is how many shared it; full says that it did not wait, because too many others do.
-func (l *looks) share(ctx context.Context, k lookKey, most int, look func(context.Context, lookKey) (news, error)) (n news, others int, full bool, err error) {
+func (l *looks) share(ctx context.Context, k lookKey, most int, look func(context.Context, lookKey) (update, error)) (n update, others int, full bool, err error) {
 	l.mu.Lock()
 	if full = k.wait > 0 && l.waiting >= most; full {
 		k.wait = 0
@@ -199,9 +199,9 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 		own, s.cancel = context.WithTimeout(context.WithoutCancel(ctx), k.wait+lookMargin)
 		go func() {
 			defer s.cancel()
-			s.news, s.err = unbroken(own, k, look)
+			s.update, s.err = unbroken(own, k, look)
 			close(s.done)
-			if s.err == nil && s.news.live.from > k.from {
+			if s.err == nil && s.update.live.from > k.from {
 				time.AfterFunc(linger, func() { l.forget(k, s) })
 				return
 			}
@@ -216,7 +216,7 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 	l.mu.Unlock()
 	select {
 	case <-s.done:
-		n, err = s.news, s.err
+		n, err = s.update, s.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -235,7 +235,7 @@ func (l *looks) share(ctx context.Context, k lookKey, most int, look func(contex
 }
 
 // unbroken turns a panic into an error: no handler stands above a look, and one broken log must not end the process.
-func unbroken(ctx context.Context, k lookKey, look func(context.Context, lookKey) (news, error)) (n news, err error) {
+func unbroken(ctx context.Context, k lookKey, look func(context.Context, lookKey) (update, error)) (n update, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())

@@ -16,7 +16,7 @@ import (
 
 var attribute = regexp.MustCompile(`<div id="live" data-attempt="(\d*)" data-last="(\d*)" data-from="(-?\d*)" data-seen="(\w*)" data-again="(\d*)">`)
 
-// live asks for what is new, and returns the answer and what it says about the next request.
+// live asks for changes, and returns the answer and what it says about the next request.
 func (s *site) live(id, query string) (page, from, seen, again string) {
 	s.t.Helper()
 	page = s.get("/runs/" + id + "/live?" + query)
@@ -51,7 +51,7 @@ func TestLive_SendsWhatIsNewAndThenWaits(t *testing.T) {
 		t.Errorf("a run that is over wants another request after %q ms", again)
 	}
 	if page, _, _, _ := s.live(w.ID, "attempt=1&from=-1&seen="+seen); strings.Contains(page, "data-part") {
-		t.Errorf("what the page has is sent again: %s", page)
+		t.Errorf("a part that the page has is sent again: %s", page)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestLive_ALookThatPanicsIsAnError(t *testing.T) {
 	}
 }
 
-// What one viewer's look finds is handed to those only who may see the run.
+// The findings of one viewer's look go only to people who may see the run.
 func TestLive_SharesALookWithThoseWhoMaySeeTheRun(t *testing.T) {
 	s := newSite(t)
 	for _, name := range []string{"payments", "shop"} {

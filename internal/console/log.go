@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of what a page shows of a log.
+// Bounds of a log on a page.
 const (
 	windowLines = 2000
 	windowText  = 512 << 10 // bytes of all lines
@@ -56,10 +56,10 @@ type logLine struct {
 	step string
 	text string
 	more bool // it goes on in the next one
-	cut  bool // it is longer than what is shown
+	cut  bool // it is longer than the shown part
 }
 
-// logSearch is what a search found.
+// logSearch is the result of a search.
 type logSearch struct {
 	q     string
 	found []logMatch
@@ -272,7 +272,7 @@ func markOfStep(s workflow.StepStatus) mark {
 	return signed(string(s), word)
 }
 
-// searchLog looks for a text in a whole log, whatever its case. It stops at its bounds and notes where.
+// searchLog looks for a text in a whole log and ignores case. It stops at its bounds and notes where.
 func searchLog(ctx context.Context, v *view, l *logData, after int64) error {
 	pattern := regexp.MustCompile("(?i)" + regexp.QuoteMeta(l.search.q))
 	until, size := time.Now().Add(searchFor), 0
@@ -287,7 +287,7 @@ func searchLog(ctx context.Context, v *view, l *logData, after int64) error {
 			if at == nil {
 				continue
 			}
-			// So much of the line that what was found can be read.
+			// So much of the line that the hit can be read.
 			const around = 300
 			before, behind := s[:at[0]], text.Cut(s[at[1]:], around)
 			if len(before) > around {
@@ -349,7 +349,7 @@ func (l logData) line(n int64) string {
 	return l.to("line", s, "L"+s)
 }
 
-// download sends a log as text: without colours, and without what a terminal would obey.
+// download sends a log as text: without colours, and without sequences that a terminal would obey.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	v, ok := c.enter(w, r)
 	if !ok {

@@ -377,7 +377,7 @@ func logSection(v *view, l logData) templ.Component {
 	})
 }
 
-// logFound shows what a search found.
+// logFound shows the hits of a search.
 func logFound(v *view, l logData) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -760,8 +760,8 @@ func logHead(step string, m mark, took, count string) templ.Component {
 	})
 }
 
-// logNews is what viewers get who follow a log: the heads of its steps, and new lines.
-func logNews(v *view, l logData, steps []api.Step) templ.Component {
+// logUpdate is the update for viewers who follow a log: the heads of its steps, and new lines.
+func logUpdate(v *view, l logData, steps []api.Step) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -816,8 +816,8 @@ func logNews(v *view, l logData, steps []api.Step) templ.Component {
 	})
 }
 
-// liveAnswer is what is new about a run.
-func liveAnswer(v *view, n news, parts templ.Component) templ.Component {
+// liveAnswer has the changes of a run.
+func liveAnswer(v *view, n update, parts templ.Component) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

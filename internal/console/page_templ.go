@@ -322,7 +322,7 @@ func document(v *view, content templ.Component) templ.Component {
 	})
 }
 
-// title is what the tab of the browser says.
+// title is the title of the browser's tab.
 func title(v *view) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -430,7 +430,7 @@ func tab(v *view, name, to, label string) templ.Component {
 	})
 }
 
-// failure is what a page shows that could not be made.
+// failure is shown in place of a page that could not be made.
 func failure(v *view, p api.Problem) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

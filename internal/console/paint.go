@@ -48,7 +48,7 @@ func plain(line string) string {
 	return shown(line, func(string) string { return "" })
 }
 
-// shown is what a terminal shows of a line: what follows the last return to its beginning, without escape sequences.
+// shown is the text of a line on a terminal: the part after the last return to its beginning, without escape sequences.
 // Those that set colours are replaced.
 func shown(line string, colours func(parameters string) string) string {
 	line = strings.TrimRight(line, "\r\n")
@@ -96,7 +96,7 @@ func colours(parameters string) string {
 func extended(in []string) (colour, used int) {
 	n := make([]int, 4)
 	for i := range min(len(in), len(n)) {
-		n[i], _ = strconv.Atoi(in[i]) // what is no number is 0
+		n[i], _ = strconv.Atoi(in[i]) // anything but a number is 0
 	}
 	nearest := func(r, g, b, half int) int {
 		bit := func(of, value int) int {

@@ -8,20 +8,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
-// shownOpen is how many resources of a plan are shown at once; the others are folded, by module. What is destroyed or
-// replaced is never folded, however much it is.
+// shownOpen is how many resources of a plan are shown at once; the others are folded, by module. Destroyed
+// and replaced resources are never folded, however many there are.
 const shownOpen = 60
 
-// planTree is a plan as a page shows it: what is destroyed or replaced anywhere, and then the rest by module.
+// planTree is a plan as a page shows it: destroyed and replaced resources of all modules, and then the rest by module.
 type planTree struct {
 	changes   api.Changes
-	first     []planned // what is destroyed or replaced, by its whole address
+	first     []planned // destroyed and replaced resources, by their whole address
 	modules   []module
 	of        string // the run that has all of it
 	truncated bool
 }
 
-// module is what else changes in one module.
+// module is the other changes of one module.
 type module struct {
 	name      string // empty for the root
 	resources []planned
@@ -32,7 +32,7 @@ type module struct {
 type planned struct {
 	mark  mark
 	name  string // within the module, if it stands under one
-	about string // why it is replaced, what else changes, where it comes from
+	about string // why it is replaced, other changes, its origin
 }
 
 // actionMark is an action in a sign and a word.
@@ -115,7 +115,7 @@ func (p *planTree) heading(w api.Workflow) string {
 	return title + runtext.Changes(p.changes, w.Did())
 }
 
-// summary counts what changes in a module, as its resources are sorted.
+// summary counts the changes of a module, in the order of its resources.
 func (m module) summary() string {
 	var parts []string
 	for i := 0; i < len(m.resources); {

@@ -15,7 +15,7 @@ import (
 
 const maxPools = 10 // of one page: each costs some reads
 
-// poolsData is what the page of pools shows.
+// poolsData is the content of the page of pools.
 type poolsData struct {
 	pools       []poolData
 	first, next string
@@ -41,7 +41,7 @@ func pools(r *http.Request, v *view) (templ.Component, error) {
 	}
 	for _, p := range page.Items {
 		one := poolData{Pool: p}
-		if v.who.Has(api.RoleViewer) { // others see only what it takes to choose a pool
+		if v.who.Has(api.RoleViewer) { // others see only the fields that they need to choose a pool
 			if one.Pool, err = v.plane.Pool(ctx, v.who, p.Name); errors.Is(err, workflow.ErrNotFound) {
 				continue // it has just gone
 			} else if err != nil {
@@ -75,7 +75,7 @@ func pools(r *http.Request, v *view) (templ.Component, error) {
 func poolMark(p api.Pool) mark {
 	switch {
 	case p.Status == "closed":
-		return mark{"soft", "⊘", "deleted; ends what it has"}
+		return mark{"soft", "⊘", "deleted; ends its runs"}
 	case p.IsDisabled:
 		return mark{"warn", "◍", "paused; claims nothing"}
 	case p.Status == "healthy":

@@ -391,7 +391,7 @@ func poolSection(v *view, p poolData) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(p.runners) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<table class=\"runners\"><thead><tr><th>Runner</th><th>What it runs</th><th>Last call</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<table class=\"runners\"><thead><tr><th>Runner</th><th>Its run</th><th>Last call</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

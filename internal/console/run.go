@@ -22,7 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// runData is what the page of a run shows.
+// runData is the content of the page of a run.
 type runData struct {
 	w         api.Workflow
 	log       logData
@@ -35,15 +35,15 @@ type runData struct {
 	gone      string // why there are no artifacts any more
 	kept      api.Organization
 	acts      []act
-	tried     string // the action that was refused, and what was typed
+	tried     string // the refused action, and its typed input
 	typed     string
 }
 
 // act is something that can be done about a run.
 type act struct {
 	name, label, key, class string
-	does                    string // what it will do
-	field                   string // of what may be typed
+	does                    string // its effect
+	field                   string // of the typed input
 	hidden                  [2]string
 }
 
@@ -67,7 +67,7 @@ func (c *Console) run(r *http.Request, v *view) (templ.Component, error) {
 	return runPage(v, d), nil
 }
 
-// title says what the run does, and its state.
+// title is the operation of the run, and its state.
 func (d runData) title() string {
 	return runtext.Title(d.w) + " · " + d.say.mark.word
 }
@@ -80,7 +80,7 @@ func (c *Console) readRun(r *http.Request, v *view) (d runData, err error) {
 		return d, err
 	}
 	d = runDataOf(why, v)
-	// What a run applies is known before it has done it.
+	// The changes of a run are known before it has applied them.
 	if d.w.Applies != "" && d.plan.empty() {
 		switch plan, err := c.plane.Plan(ctx, v.who, id); {
 		case err == nil:
@@ -114,7 +114,7 @@ func (c *Console) readRun(r *http.Request, v *view) (d runData, err error) {
 	return d, nil
 }
 
-// runDataOf is what the answer of why alone says of a run.
+// runDataOf is the content that follows from the answer of why alone.
 func runDataOf(why api.Why, v *view) runData {
 	d := runData{w: why.Workflow, events: why.Timeline, say: say(why, v.who.ID), acts: actsOf(why.Workflow, v.who.ID)}
 	d.picture = draw(phasesOf(d.w, d.events, v.now))
@@ -124,45 +124,55 @@ func runDataOf(why api.Why, v *view) runData {
 	return d
 }
 
-// actsOf is what can be done about a run in its state, by the principal with the id me. It is a pure function.
+// actsOf are the actions on a run in its state, for the principal with the id me. It is a pure function.
 func actsOf(w api.Workflow, me string) (out []act) {
 	if r := w.Review; r != nil && (r.Status == api.ReviewWaiting || r.Status == api.ReviewMerge) {
-		voted := slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return v.ByID == me })
-		plan := [2]string{"sha256", r.SHA256}
-		if r.Status == api.ReviewWaiting && !voted && !(r.NotBySubmitter && r.Submitters.Has(me)) {
-			does := fmt.Sprintf("This approves exactly this plan, sha256 %s. A new run (%s) applies it in pool %s at once.", short(r.SHA256), r.For, w.Pool)
-			switch {
-			case r.AfterMerge:
-				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. %s.", short(r.SHA256), capital(runtext.CarryOver))
-			case len(r.Votes)+1 < r.Needed:
-				does = fmt.Sprintf("This approves exactly this plan, sha256 %s. It is applied once %d people have approved it.", short(r.SHA256), r.Needed)
-			}
-			out = append(out, act{"approve", "Approve this plan", "a", "first", does, "comment", plan})
-		}
-		out = append(out, act{"reject", "Reject", "", "danger", "This rejects the plan for good. It is never applied; a new preview makes a new one.", "comment", plan})
+		out = reviewActs(w, *r, me)
 	}
 	switch {
 	case w.State.Terminal() && len(out) == 0:
-		does := "This makes a new run like this one, of the workspace as it is now."
-		switch {
-		case w.Operation == workflow.Destroy:
-			does += fmt.Sprintf(" It destroys everything that workspace %s manages.", w.Workspace)
-		case workflow.ChangesState(w.Type, w.Operation):
-			does += fmt.Sprintf(" It changes what workspace %s manages.", w.Workspace)
-		}
-		label := "Retry"
-		if w.Review != nil && w.Review.Status == api.ReviewStale {
-			label, does = "Plan again", "This makes a new preview, on the state as it is now."
-		}
-		out = append(out, act{"retry", label, "", "", does, "reason", [2]string{"key", rand.Text()}})
+		out = append(out, retryAct(w))
 	case !w.State.Terminal() && !w.CancelRequested:
 		does := "It has not started, so it is over at once. Nothing is changed."
 		if w.State == workflow.Running {
-			does = "Its engine is interrupted, gets time to stop in good order, and is killed if it does not. What it has changed stays changed."
+			does = "Its engine is interrupted, gets time to stop in good order, and is killed if it does not. Changes that it has made stay."
 		}
 		out = append(out, act{"cancel", "Cancel", "c", "danger", does, "reason", [2]string{}})
 	}
 	return out
+}
+
+// reviewActs are the actions on a plan that waits.
+func reviewActs(w api.Workflow, r api.Review, me string) (out []act) {
+	voted := slices.ContainsFunc(r.Votes, func(v api.Vote) bool { return v.ByID == me })
+	plan := [2]string{"sha256", r.SHA256}
+	if r.Status == api.ReviewWaiting && !voted && !(r.NotBySubmitter && r.Submitters.Has(me)) {
+		does := fmt.Sprintf("This approves exactly this plan, sha256 %s. A new run (%s) applies it in pool %s at once.", short(r.SHA256), r.For, w.Pool)
+		switch {
+		case r.AfterMerge:
+			does = fmt.Sprintf("This approves exactly this plan, sha256 %s. %s.", short(r.SHA256), capital(runtext.CarryOver))
+		case len(r.Votes)+1 < r.Needed:
+			does = fmt.Sprintf("This approves exactly this plan, sha256 %s. It is applied once %d people have approved it.", short(r.SHA256), r.Needed)
+		}
+		out = append(out, act{"approve", "Approve this plan", "a", "first", does, "comment", plan})
+	}
+	return append(out, act{"reject", "Reject", "", "danger", "This rejects the plan for good. It is never applied; a new preview makes a new one.", "comment", plan})
+}
+
+// retryAct is the action on a run that has ended.
+func retryAct(w api.Workflow) act {
+	does := "This makes a new run like this one, of the workspace as it is now."
+	switch {
+	case w.Operation == workflow.Destroy:
+		does += fmt.Sprintf(" It destroys everything that workspace %s manages.", w.Workspace)
+	case workflow.ChangesState(w.Type, w.Operation):
+		does += fmt.Sprintf(" It changes the resources of workspace %s.", w.Workspace)
+	}
+	label := "Retry"
+	if w.Review != nil && w.Review.Status == api.ReviewStale {
+		label, does = "Plan again", "This makes a new preview, on the state as it is now."
+	}
+	return act{"retry", label, "", "", does, "reason", [2]string{"key", rand.Text()}}
 }
 
 // decide approves or rejects the plan that the form's page showed.
@@ -192,7 +202,7 @@ type fact struct {
 	at                               stamp
 }
 
-// facts are what is known of a run apart from what happened.
+// facts are the properties of a run, apart from its events.
 func (d runData) facts() []fact {
 	w := d.w
 	all := []fact{

@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// runPage shows a run. What changes while it runs stands in runParts, which is sent again when it has changed.
+// runPage shows a run. The changing parts stand in runParts, which is sent again when it has changed.
 func runPage(v *view, d runData) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -280,7 +280,7 @@ func runParts(v *view, d runData) templ.Component {
 				}
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "</div><section data-part=\"timeline\" aria-labelledby=\"timeline\"><h2 id=\"timeline\">What happened</h2>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "</div><section data-part=\"timeline\" aria-labelledby=\"timeline\"><h2 id=\"timeline\">Timeline</h2>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -354,7 +354,7 @@ func runParts(v *view, d runData) templ.Component {
 	})
 }
 
-// actForm is the form of an action. What is typed stays while its field, by the id, is there.
+// actForm is the form of an action. Typed input stays while its field, by the id, is there.
 func actForm(v *view, d runData, a act) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1314,7 +1314,7 @@ func resources(all []planned) templ.Component {
 	})
 }
 
-// policySection shows what the policy groups say of a run.
+// policySection shows the findings of policy groups about a run.
 func policySection(groups []api.PolicyResult) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1528,7 +1528,7 @@ func policySection(groups []api.PolicyResult) templ.Component {
 	})
 }
 
-// inventory counts what a scan found in the state.
+// inventory counts the resources that a scan found in the state.
 func inventory(i *api.Inventory) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

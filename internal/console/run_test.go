@@ -92,7 +92,7 @@ func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
 	}
 	shows(t, s.get(to), "The cancellation is recorded.", "◍ Cancelling.", "wrong branch", "!It has not started")
 	s.end(job, run, api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "exit code 2", Lock: &api.Lock{ID: "5e1f", Who: "bob"}})
-	shows(t, s.get(path), "✗ Failed. Exit code 2.", "The end of its log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes what workspace net manages")
+	shows(t, s.get(path), "✗ Failed. Exit code 2.", "The end of its log has the cause.", "still held by bob", "dayfly state unlock net 5e1f", "It changes the resources of workspace net")
 	to, _, _ = s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}})
 	if again, _, _ := s.post(path+"/retry", url.Values{"key": {"k"}, "reason": {"fixed"}}); again != to || to == "" {
 		t.Errorf("a second click led to %s, not to %s", again, to)
@@ -100,11 +100,11 @@ func TestRun_EachStateSaysWhereItStandsAndWhatCanBeDone(t *testing.T) {
 	shows(t, s.get(to), "This is the new run.", "Retry of "+w.ID, "as a retry of "+w.ID+": fixed")
 	_, status, page = s.post(path+"/retry", url.Values{"key": {"k2"}, "reason": {strings.Repeat("x", 201)}})
 	if shows(t, page, "a reason has at most 200 characters"); status != http.StatusUnprocessableEntity && status != http.StatusBadRequest || !strings.Contains(page, `value="xxx`) {
-		t.Errorf("%d: what was typed is lost", status)
+		t.Errorf("%d: the typed input is lost", status)
 	}
 }
 
-// Who approves a plan sees what its run asked for.
+// An approver of a plan sees the options of its run.
 func TestRun_OptionsAreShownWithThePlan(t *testing.T) {
 	s := newSite(t)
 	s.guarded("net", api.Approval{Required: true})
@@ -134,11 +134,11 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 		shows(t, s.get(list), "◇ to approve", "!succeeded<")
 	}
 	if i, j := strings.Index(page, "aws_eip.old"), strings.Index(page, "aws_subnet.b"); i < 0 || i > j {
-		t.Error("what is destroyed does not come first")
+		t.Error("destroyed resources do not come first")
 	}
 	_, status, page := s.post(path+"/approve", url.Values{"sha256": {strings.Repeat("c", 64)}, "comment": {"looks good"}})
 	if shows(t, page, "Not done.", "look at it again"); status != http.StatusConflict || !strings.Contains(page, `value="looks good"`) {
-		t.Errorf("%d: what was typed is lost", status)
+		t.Errorf("%d: the typed input is lost", status)
 	}
 	to, status, page := s.post(path+"/approve", url.Values{"sha256": {planSum}, "comment": {"looks good"}})
 	if status != http.StatusSeeOther {
@@ -178,7 +178,7 @@ func TestRun_AStalePlanIsRefusedWithTheSentence(t *testing.T) {
 	s.guarded("net", api.Approval{Required: true})
 	w := s.submit("net", workflow.Update)
 	s.preview(api.Changes{Add: 1})
-	s.guarded("net", api.Approval{Required: true, Expires: "24h"}) // what is required is not part of the plan
+	s.guarded("net", api.Approval{Required: true, Expires: "24h"}) // requirements are not part of the plan
 	ws, err := s.plane.Workspace(t.Context(), s.admin, "net")
 	s.must(err)
 	ws.EngineVersion = "1.12.0"
@@ -227,7 +227,7 @@ func TestRun_DestroysOfAllModulesStandFirstAndOpen(t *testing.T) {
 	open, folded, _ := strings.Cut(plan, "<details")
 	for _, address := range want {
 		if !strings.Contains(open, ">"+address+"<") {
-			t.Errorf("%s does not stand before what may be folded", address)
+			t.Errorf("%s does not stand before the foldable part", address)
 		}
 	}
 	if len(want) != 20 || strings.Contains(open, "aws_eip.a<") || !strings.Contains(folded, "aws_eip.a<") || strings.Contains(folded, "destroy") || strings.Contains(folded, "replace") {

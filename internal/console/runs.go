@@ -18,10 +18,10 @@ import (
 
 const maxRows = 30 // of one page of a list
 
-// runsData is what the list of runs shows.
+// runsData is the content of the list of runs.
 type runsData struct {
 	filter      url.Values
-	wrong       string // what the filter says that does not exist
+	wrong       string // the value of the filter that does not exist
 	runs        []api.Workflow
 	first, next string // addresses
 }
@@ -104,7 +104,7 @@ func sinceOf(s string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// find goes to what the search names: a run by its id, a workspace by its name, else all workspaces that have it in
+// find goes to the result of a search: a run by its id, a workspace by its name, else all workspaces that have it in
 // their names.
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	v, ok := c.enter(w, r)

@@ -279,7 +279,7 @@ func pick(name, label, chosen string, choices []choice) templ.Component {
 	})
 }
 
-// earlier is what a run waits for that must not change its state together with another.
+// earlier is the run for which another one waits, because both change the same state.
 func earlier(v *view, id, end string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -331,7 +331,7 @@ func earlier(v *view, id, end string) templ.Component {
 	})
 }
 
-// runLink leads to a run, by its workspace and what it does.
+// runLink leads to a run, by its workspace and its operation.
 func runLink(v *view, w api.Workflow) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -464,7 +464,7 @@ func ownLink(v *view, w api.Workflow) templ.Component {
 	})
 }
 
-// aside is what is said beside a link, in the same line.
+// aside is a remark beside a link, in the same line.
 func aside(s string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

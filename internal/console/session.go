@@ -17,13 +17,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// HeaderLive marks the requests of a page that looks for news. They are not a person's, and get no redirect.
+// HeaderLive marks the requests of a page that looks for updates. They are not a person's, and get no redirect.
 const HeaderLive = "Dayfly-Live"
 
-// liveTrust is how long the requests of one session that look for news are answered by one look into the store.
+// liveTrust is how long the requests of one session that look for updates are answered by one look into the store.
 const liveTrust = 3 * time.Second
 
-// guard refuses requests that no page of ours makes. The API is not behind it: who calls it shows a token.
+// guard refuses requests that no page of ours makes. The API is not behind it: its callers show a token.
 func (c *Console) guard(r *http.Request) *api.Problem {
 	refuse := func(status int, detail string) *api.Problem {
 		return &api.Problem{Status: status, Title: http.StatusText(status), Detail: detail}
@@ -48,7 +48,7 @@ func hostOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// secure says whether the browser came over TLS: to us, or to what is in front of us.
+// secure says whether the browser came over TLS: to us, or to a proxy in front of us.
 func (c *Console) secure(r *http.Request) bool {
 	return r.TLS != nil || c.cfg.HTTPS || strings.HasPrefix(c.cfg.PublicURL, "https://")
 }
@@ -85,7 +85,7 @@ func (c *Console) cookieName(r *http.Request, name string) string {
 
 const sessionCookie = "dayfly"
 
-// value returns what a request has in a cookie; empty if it has none.
+// value returns the value of a request's cookie; empty if it has none.
 func (c *Console) value(r *http.Request, name string) string {
 	k, err := r.Cookie(c.cookieName(r, name))
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Console) value(r *http.Request, name string) string {
 	return k.Value
 }
 
-// enter makes the view of whoever is signed in. If nobody is, it answers, and ok is false.
+// enter makes the view of the signed-in person. If nobody is, it answers, and ok is false.
 func (c *Console) enter(w http.ResponseWriter, r *http.Request) (v *view, ok bool) {
 	v = c.blank(r)
 	live := r.Header.Get(HeaderLive) != ""
@@ -198,7 +198,7 @@ func (c *Console) goOn(w http.ResponseWriter, r *http.Request, to, notice string
 	http.Redirect(w, r, string(c.blank(r).to(to)), http.StatusSeeOther) //nolint:gosec // it begins with the path of one of our pages
 }
 
-// noticed takes the notice that was left for a page, if one was. A page that looks for news does not take it.
+// noticed takes the notice that was left for a page, if one was. A page that looks for updates does not take it.
 func (c *Console) noticed(w http.ResponseWriter, r *http.Request) string {
 	word, to, _ := strings.Cut(c.value(r, noticeCookie), ":")
 	if to != r.URL.EscapedPath() || r.Method != http.MethodGet || r.Header.Get(HeaderLive) != "" {
@@ -208,7 +208,7 @@ func (c *Console) noticed(w http.ResponseWriter, r *http.Request) string {
 	return notices[word]
 }
 
-// recent remembers for seconds whom a session speaks for, so that many pages that look for news cost few reads.
+// recent remembers for seconds the principal of a session, so that many pages that look for updates cost few reads.
 type recent struct {
 	mu    sync.Mutex
 	known map[string]looked

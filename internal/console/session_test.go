@@ -68,7 +68,7 @@ func TestEnter_ASessionThatIsIdleEnds(t *testing.T) {
 	for range 2 {
 		clock.advance(55 * time.Minute)
 		if got, _ := s.status("/", live); got != http.StatusOK {
-			t.Fatalf("a page that looks for news got %d", got)
+			t.Fatalf("a page that looks for updates got %d", got)
 		}
 	}
 	clock.advance(11 * time.Minute)
@@ -222,7 +222,7 @@ func TestCookie_IsForThisHostAndNoScript(t *testing.T) {
 	}
 }
 
-// A notice is for whoever acted, on the page that the action leads to, once.
+// A notice is for the person who acted, on the page that the action leads to, once.
 func TestNotice_IsShownOnceToWhoActed(t *testing.T) {
 	s := newSite(t, func(_ *controlplane.Config, pages *console.Config) { pages.Base = "/api" })
 	s.guarded("net", api.Approval{Required: true})
@@ -242,7 +242,7 @@ func TestNotice_IsShownOnceToWhoActed(t *testing.T) {
 	s.notice = left
 	shows(t, s.get("/runs"), "!"+said) // another tab
 	if _, page := s.do(http.MethodGet, path, nil, live); strings.Contains(page, said) {
-		t.Error("a page that looks for news takes the notice")
+		t.Error("a page that looks for updates takes the notice")
 	}
 	s.do(http.MethodHead, path, nil)
 	shows(t, s.get(path), said)
@@ -360,7 +360,7 @@ func withIssuer(t *testing.T, change ...func(*controlplane.Config, *console.Conf
 	return s, p
 }
 
-// atIssuer begins a login and lets the issuer approve it; it returns what the browser keeps and where it is sent back.
+// atIssuer begins a login and lets the issuer approve it; it returns the browser's cookies and the address that it is sent back to.
 func (s *site) atIssuer(change func(url.Values)) (kept *http.Cookie, back string) {
 	s.t.Helper()
 	res, page := s.do(http.MethodGet, "/signin/oidc?issuer=idp&next=%2Fruns%3Fstate%3Dfailed", nil)
@@ -401,9 +401,9 @@ func TestOIDC_APersonSignsInWithAnIssuer(t *testing.T) {
 		t.Fatalf("got %s to %s\n%s", res.Status, res.Header.Get("Location"), page)
 	}
 	if dropped := cookieOf(res, "dayfly-login"); dropped == nil || dropped.MaxAge >= 0 {
-		t.Errorf("what the browser kept is still there: %v", dropped)
+		t.Errorf("the browser's cookies are still there: %v", dropped)
 	}
-	again, _ := s.do(http.MethodGet, back, nil) // as somebody would who got hold of it all
+	again, _ := s.do(http.MethodGet, back, nil) // as a thief of all of it would
 	if again.StatusCode != http.StatusUnauthorized || cookieOf(again, "dayfly") != nil {
 		t.Errorf("the same answer again: got %s", again.Status)
 	}
@@ -415,8 +415,8 @@ func TestOIDC_APersonSignsInWithAnIssuer(t *testing.T) {
 
 func TestOIDC_TakesOnlyTheAnswerToItsOwnLogin(t *testing.T) {
 	for name, tt := range map[string]struct {
-		begin  func(url.Values)         // changes what the issuer is asked
-		answer func(back string) string // changes what it answers
+		begin  func(url.Values)         // changes the request to the issuer
+		answer func(back string) string // changes its answer
 		none   bool                     // the browser keeps nothing
 		late   time.Duration
 		want   int

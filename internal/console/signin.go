@@ -68,7 +68,7 @@ func (c *Console) askIn(w http.ResponseWriter, r *http.Request, refused error) {
 	}, status)
 }
 
-// signInForm is what the page of sign-in has.
+// signInForm is the content of the page of sign-in.
 type signInForm struct {
 	issuers []api.LoginOption
 	next    string
@@ -122,7 +122,7 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, next string, pro
 	http.Redirect(w, r, string(c.blank(r).to(ownPath(next))), http.StatusSeeOther)
 }
 
-// login is what a browser keeps while its person logs in with an issuer.
+// login is the cookie of a browser while its person logs in with an issuer.
 type login struct {
 	Issuer string      `json:"issuer"`
 	Next   string      `json:"next"`
@@ -150,7 +150,7 @@ func (c *Console) toIssuer(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// fromIssuer takes the answer that an issuer sent the browser back with. What the browser kept for it serves once.
+// fromIssuer takes the answer that an issuer sent the browser back with. The browser's cookie for it serves once.
 func (c *Console) fromIssuer(w http.ResponseWriter, r *http.Request) {
 	var in login
 	kept, err := base64.RawURLEncoding.DecodeString(c.value(r, loginCookie))
@@ -179,7 +179,7 @@ func (c *Console) fromIssuer(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// noLogin words what went wrong with an issuer. What is not a refusal is said in the log only.
+// noLogin words a failure of an issuer. Errors that are no refusals are in the log only.
 func (c *Console) noLogin(r *http.Request, issuer string, err error) error {
 	if _, ours := errors.AsType[*workflow.Error](err); ours {
 		return err

@@ -8,7 +8,7 @@ package console
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// signInPage asks who somebody is.
+// signInPage asks for a token or a login.
 func signInPage(v *view, in signInForm) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -147,7 +147,7 @@ func signInPage(v *view, in signInForm) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "\"> <label>Token <input name=\"token\" type=\"password\" autocomplete=\"off\" spellcheck=\"false\" maxlength=\"200\" size=\"40\" required autofocus></label> <button class=\"first\">Sign in</button></form><p class=\"soft\">A token is what <code>dayfly token create</code> prints. It is used once here, and not kept by the browser.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "\"> <label>Token <input name=\"token\" type=\"password\" autocomplete=\"off\" spellcheck=\"false\" maxlength=\"200\" size=\"40\" required autofocus></label> <button class=\"first\">Sign in</button></form><p class=\"soft\"><code>dayfly token create</code> prints a token. It is used once here, and not kept by the browser.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -156,7 +156,7 @@ func signInPage(v *view, in signInForm) templ.Component {
 	})
 }
 
-// sessionOver is what a part of a page gets whose session has ended while somebody looked at it.
+// sessionOver is shown in a part of a page whose session has ended while somebody looked at it.
 func sessionOver(v *view) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

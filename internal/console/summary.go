@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// saying is what the page of a run says first: where the run stands, and what happens next or what to do.
+// saying is the top of the page of a run: its state, and the next step or what to do.
 type saying struct {
 	mark   mark
 	lead   string // goes on from the word of the mark if it begins with a small letter; else it is a sentence of its own
@@ -140,7 +140,7 @@ func (s *saying) ended(w api.Workflow) {
 	}
 }
 
-// reviewed says what became of a plan, or what it waits for.
+// reviewed says how a review of a plan ended, or which decision it waits for.
 func (s *saying) reviewed(r *api.Review, me string) {
 	if r == nil {
 		return
@@ -193,7 +193,7 @@ func (s *saying) carried(r *api.Review) {
 	}
 }
 
-// under is the line below a run in a list: why it failed, where it is, or what it did.
+// under is the line below a run in a list: why it failed, where it is, or its changes.
 func under(w api.Workflow) string {
 	switch {
 	case w.State == workflow.Failed:
@@ -204,7 +204,7 @@ func under(w api.Workflow) string {
 	return runtext.Changed(w)
 }
 
-// latest is what happened to a run last, and when.
+// latest is the last event of a run, and its time.
 func latest(w api.Workflow) (verb string, when stamp) {
 	switch {
 	case w.EndedAt != nil:

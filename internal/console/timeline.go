@@ -197,7 +197,7 @@ type picture struct {
 	places []float64
 }
 
-// draw makes the scale. Between two times lies the cube root of what passed between them: a longer time is always longer,
+// draw makes the scale. The distance of two times is the cube root of their difference: a longer time is always longer,
 // but a wait of four hours is 50 times as long as a step of 0.1 s, not 144,000 times, so that both can be seen. Each row
 // says how long it was.
 func draw(phases []phase) picture {

@@ -13,19 +13,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 )
 
-// view is what every page knows. Templates get it as their first argument.
+// view has the values that every page needs. Templates get it as their first argument.
 type view struct {
 	plane   *controlplane.Plane
 	who     controlplane.Principal
 	now     time.Time
-	base    string // what stands before each address of the console: empty, or the stage of a private API
+	base    string // the prefix of each address of the console: empty, or the stage of a private API
 	url     string // of the page, with its query, without the base
 	version string
 
 	title  string        // of the page, without the name of the product
 	tab    string        // which of the tabs it belongs to: home, runs, workspaces, pools
 	every  time.Duration // after which it is worth a fresh look; 0 means never
-	notice string        // what an action did
+	notice string        // the outcome of an action
 	wrong  string        // why an action was refused
 }
 
@@ -67,7 +67,7 @@ func query(path string, fields url.Values) string {
 	return path + "?" + q.Encode()
 }
 
-// has says whether a button is worth showing: whether who is signed in has a role in the organization, or in any
+// has says whether a button is worth showing: whether the signed-in person has a role in the organization, or in any
 // project. The rules decide.
 func (v *view) has(role string) bool {
 	return v.who.Has(role, slices.Collect(maps.Keys(v.who.Grants))...)

@@ -187,7 +187,7 @@ func TestUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
 	s.end(job, run, failed)
 	s.submit("net", workflow.Update)
 	says := []string{"could not write its state", "dayfly artifact get " + w.ID + " plan/errored.tfstate", "dayfly state push net errored.tfstate", "The first waits for the state that workflow " + w.ID}
-	s.shows("/workspaces/net", append(says, "Give that state up", "makes again what run "+w.ID), []string{"holds it", "Unlock the workspace", "known to be gone: the next run"})
+	s.shows("/workspaces/net", append(says, "Give that state up", "makes the resources of run "+w.ID), []string{"holds it", "Unlock the workspace", "known to be gone: the next run"})
 	admin := s.cookie
 	s.as("otto", api.RoleOperator, nil)
 	s.shows("/workspaces/net", says, []string{"Give that state up"})

@@ -19,14 +19,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// workspacesData is what the list of workspaces shows.
+// workspacesData is the content of the list of workspaces.
 type workspacesData struct {
 	name        string // that it is filtered by
 	list        []api.Activity
 	first, next string
 }
 
-// workspaces lists workspaces by name, with what goes on in them.
+// workspaces lists workspaces by name, with their activity.
 func workspaces(r *http.Request, v *view) (templ.Component, error) {
 	v.title, v.tab = "Workspaces", "workspaces"
 	q := r.URL.Query()
@@ -49,7 +49,7 @@ func workspaces(r *http.Request, v *view) (templ.Component, error) {
 
 const maxLast = 10 // of a workspace's runs that its page shows
 
-// workspaceData is what the page of a workspace shows.
+// workspaceData is the content of the page of a workspace.
 type workspaceData struct {
 	w        api.Workspace
 	activity api.Activity
@@ -75,14 +75,14 @@ type runForm struct {
 	operations []operation
 }
 
-// operation is what a new run may do, and what that means.
+// operation is a choice for a new run, with its meaning.
 type operation struct{ name, does string }
 
 var operations = []operation{
-	{"preview", "Shows what an update would change. It changes nothing."},
+	{"preview", "Shows the changes of an update. It changes nothing."},
 	{"update", "Makes the real thing as the code says. Where approvals are required, it makes a plan first."},
-	{"refresh", "Reads what is real into the state. It changes the state alone."},
-	{"scan", "Looks for what was changed outside the code. It changes nothing."},
+	{"refresh", "Reads the real resources into the state. It changes the state alone."},
+	{"scan", "Looks for changes outside the code. It changes nothing."},
 	{"destroy", "Destroys everything that the state has."},
 }
 
@@ -136,7 +136,7 @@ func workspace(r *http.Request, v *view) (templ.Component, error) {
 	return workspacePage(v, d), nil
 }
 
-// formOf is the form of a new run. One that was refused keeps what was typed, but for the key and the confirmation.
+// formOf is the form of a new run. A refused one keeps the typed input, but for the key and the confirmation.
 func formOf(r *http.Request, w api.Workspace) runForm {
 	f := runForm{key: rand.Text(), Values: url.Values{}}
 	if r.Method == http.MethodPost && r.PostForm.Get("lock_id") == "" {

@@ -1,4 +1,4 @@
-// What pages do by themselves: follow a log, stay fresh, answer to keys. Without it they work too.
+// Pages follow a log, stay fresh, answer to keys. Without it they work too.
 "use strict";
 (() => {
   const $ = (q, in_ = document) => in_.querySelector(q);
@@ -56,7 +56,7 @@
     if (used && name !== "head") return late.set(name, part);
     late.delete(name);
     times(part);
-    // What a person did to it stays.
+    // A person's change of it stays.
     for (const d of $$("details", part)) d.open = ($$("details", old).find((o) => label(o) === label(d)) ?? d).open;
     $$("tr a", part).find((a) => a.href === $("tr.here a", old)?.href)?.closest("tr").classList.add("here");
     for (const field of $$("input[id]", part)) {
@@ -66,7 +66,7 @@
     if (!old.isEqualNode(part)) old.replaceWith(part);
   };
   const swap = (fresh) => $$("[data-part]", fresh).forEach(place);
-  // Not while a button is pressed: a click misses what moves.
+  // Not while a button is pressed: a click misses a moving button.
   const retry = () => setTimeout(() => $(":active") || late.forEach(place));
   for (const freed of ["focusout", "selectionchange", "pointerup"]) document.addEventListener(freed, retry);
 
@@ -125,7 +125,7 @@
           count(before);
           continue;
         }
-        // Fold what went well, unless it is being read.
+        // Fold successful steps, unless they are being read.
         if (following && before && !$("summary .bad", before)) before.open = false;
         lines.append(step);
       }
@@ -145,20 +145,20 @@
       try {
         const page = await ask(`${state.live}?${new URLSearchParams({ attempt: state.attempt, from: state.from, seen: state.seen })}`);
         if (!page) return;
-        const answer = $("#live", page), news = answer.dataset;
-        if ("latest" in state && state.attempt !== "0" && Number(news.last) > Number(state.attempt) && state.from >= 0) {
+        const answer = $("#live", page), next = answer.dataset;
+        if ("latest" in state && state.attempt !== "0" && Number(next.last) > Number(state.attempt) && state.from >= 0) {
           location.reload(); // another attempt has begun
           return;
         }
         swap(answer);
         if (state.from >= 0) {
           add(answer);
-          state.attempt = news.attempt;
-          state.from = news.from;
-          $("[data-count]", log).textContent = many(Number(news.from));
+          state.attempt = next.attempt;
+          state.from = next.from;
+          $("[data-count]", log).textContent = many(Number(next.from));
         }
-        state.seen = news.seen;
-        state.again = news.again;
+        state.seen = next.seen;
+        state.again = next.again;
         if (following) toEnd();
         if ($("[data-done]", answer)) {
           button.remove();
