@@ -141,8 +141,8 @@ func Said(err error) string {
 	return err.Error()
 }
 
-// Err turns an answer back into the error that the rules gave. With an unknown code the status decides: some 4xx are
-// permanent, anything else is transient, ErrBusy.
+// Err turns an answer back into the error that the rules gave. With an unknown code, such as one of a later version, the
+// status decides: some 4xx are permanent, anything else is transient, ErrBusy.
 func (p Problem) Err(retryAfter time.Duration) error {
 	var field string
 	if len(p.Errors) > 0 {
@@ -158,6 +158,9 @@ func (p Problem) Err(retryAfter time.Duration) error {
 		if row.Code == p.Code {
 			return wrap(row.Err)
 		}
+	}
+	if p.Status == http.StatusConflict && p.Code != "" {
+		return wrap(workflow.ErrConflict)
 	}
 	// The code is not ours: a gateway answered. Its 401 or 403 is transient and must never be taken for our refusal,
 	// which would end a run. So is everything else that is not plainly about the request.

@@ -161,6 +161,28 @@ func TestClient_ForeignAnswersAreNoAnswers(t *testing.T) {
 	equal(t, "that ends the run", client.RunOver(err), true)
 }
 
+// A control plane of a later version says what this client does not know.
+func TestClient_UnknownWordsBreakNothing(t *testing.T) {
+	later := `{"id":"wf_1","state":"resting","reason":"moonlight","type":"x","operation":"y","steps":[{"name":"plan","status":"paused"}],"later":{"a":[1]}}`
+	w, err := newClient(t, answering(gateway(200, "application/json", later))).Workflow(t.Context(), "wf_1")
+	is(t, "unknown words", err, nil)
+	equal(t, "state", w.State, "resting")
+	equal(t, "reason", w.Reason, "moonlight")
+	equal(t, "has ended", w.State.Terminal(), false)
+	for status, want := range map[int]error{
+		401: workflow.ErrBusy, 403: workflow.ErrBusy, 404: workflow.ErrInvalid, 409: workflow.ErrConflict, 410: workflow.ErrBusy,
+		413: workflow.ErrTooLarge, 422: workflow.ErrInvalid, 429: workflow.ErrTooMany, 500: workflow.ErrBusy,
+	} {
+		answer := gateway(status, "application/problem+json", `{"code":"of_a_later_version","detail":"the moon is full","later":1}`)
+		_, err := newRunner(t, answering(answer)).Start(t.Context())
+		is(t, fmt.Sprint("unknown code with ", status), err, want)
+		equal(t, "ends the run", client.RunOver(err), false)
+		if !strings.Contains(err.Error(), "the moon is full") {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
 // A wrong address behind the right host is not an outage: trying again is of no use.
 func TestClient_ForeignNotFoundIsPermanent(t *testing.T) {
 	_, err := newRunner(t, answering(gateway(404, "text/plain", "404 page not found"))).Start(t.Context())

@@ -18,6 +18,14 @@ func TestReason_EachHasWords(t *testing.T) {
 	}
 }
 
+// A control plane of a later version has others.
+func TestReason_UnknownOnesAreShown(t *testing.T) {
+	w := api.Workflow{ID: "wf_1", Workspace: "net", State: workflow.Failed, Reason: "moonlight"}
+	if got := runtext.Cause(w) + runtext.Ended(string(w.State), w.Reason) + runtext.ToDo(w); got != "moonlightfailed (moonlight)" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestToDo_NamesTheRun(t *testing.T) {
 	w := api.Workflow{ID: "wf_1", Workspace: "net", State: workflow.Failed, Type: workflow.Deployment, Operation: workflow.Preview, Reason: workflow.ReasonStateElsewhere}
 	if got := runtext.ToDo(w); !strings.Contains(got, "dayfly run net --op update --take-over") || strings.Contains(got, "WORK") {

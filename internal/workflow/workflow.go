@@ -92,8 +92,8 @@ func States() []State {
 // Terminal reports whether a workflow can never leave s.
 func (s State) Terminal() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Reason says why a workflow is in its state. The list is closed: people write alert and retry rules for it, so a new
-// reason is a change of the interface.
+// Reason says why a workflow is in its state. People write alert and retry rules for it, so none is renamed or taken
+// away. A later version may have others.
 type Reason string
 
 // The reasons. ReasonNone is for a workflow that succeeded or has not ended.
@@ -156,7 +156,7 @@ func Reasons() []Reason {
 	}
 }
 
-// Known reports whether r is in the closed list (or is ReasonNone).
+// Known reports whether r is in the list (or is ReasonNone).
 func (r Reason) Known() bool { return r == ReasonNone || slices.Contains(Reasons(), r) }
 
 // EndsTask reports whether a launcher may give r as the cause of a task's end, in place of ReasonTaskStopped.
