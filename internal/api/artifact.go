@@ -124,7 +124,7 @@ type NewArtifacts struct {
 	Place     *Place        `json:"place,omitempty" doc:"Where the bytes go; said by the relay, whatever the runner says"`
 }
 
-// ArtifactsTaken answers them.
+// ArtifactsTaken answers an announcement of artifacts.
 type ArtifactsTaken struct {
 	Control
 	Artifacts []Artifact `json:"artifacts,omitempty" doc:"What was announced, as it is recorded"`

@@ -21,7 +21,7 @@ type Graph struct {
 	Dependencies []Dependency `json:"dependencies" doc:"By workspace, then by what it depends on"`
 }
 
-// Dependency is that a workspace runs after another one.
+// Dependency says that a workspace runs after another one.
 type Dependency struct {
 	Workspace string   `json:"workspace" doc:"Name of the workspace" example:"cluster"`
 	On        string   `json:"on" doc:"Name of the workspace that it depends on" example:"network"`
@@ -49,7 +49,7 @@ type NewTree struct {
 	Message   string             `json:"message,omitempty" maxLength:"200" doc:"What it is for"`
 }
 
-// Tree is such a set of runs.
+// Tree is a set of runs of a workspace and of all that depend on it.
 type Tree struct {
 	ID              string             `json:"id" doc:"Id of the tree" example:"tree_01k1xz4m2p7q9r3s5t8v"`
 	Workspace       string             `json:"workspace" doc:"Name of the workspace at which it begins" example:"network"`

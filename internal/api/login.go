@@ -185,7 +185,7 @@ type NewServicePrincipal struct {
 	ServicePrincipalSettings
 }
 
-// ServicePrincipalSettings creates or changes a service principal. On change, a nil field stays as it is.
+// ServicePrincipalSettings creates or changes a service principal. On change, a field that is left out stays as it is.
 type ServicePrincipalSettings struct {
 	Role               *string            `json:"role,omitempty" doc:"viewer, operator or admin in the whole organization; empty for none" example:"operator"`
 	Grants             *map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`

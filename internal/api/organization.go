@@ -38,7 +38,7 @@ type Organization struct {
 	Version           int64     `json:"version" doc:"Version of the stored record" example:"7"`
 }
 
-// OrganizationSettings changes an organization. A nil field stays as it is.
+// OrganizationSettings changes an organization. A field that is left out stays as it is.
 type OrganizationSettings struct {
 	WorkflowRetention *int      `json:"workflow_retention_days,omitempty" minimum:"30" maximum:"3650" doc:"Days for which workflows are kept, from their submission" example:"400"`
 	LogRetention      *int      `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`

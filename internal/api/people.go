@@ -21,7 +21,7 @@ const (
 	RoleAdmin    = "admin"
 )
 
-// Page is what every long list carries.
+// Page is one page of a list. A page may have fewer items than were asked for, and still a next one.
 type Page[T any] struct {
 	Items []T    `json:"items" nullable:"false" doc:"The items of the page"`
 	Next  string `json:"next,omitempty" doc:"Cursor of the following page; empty at the end"`
@@ -66,7 +66,7 @@ type Refused struct {
 // RunnerKept is how long it is remembered when an instance was seen under a pool.
 const RunnerKept = 24 * time.Hour
 
-// PoolSettings creates or changes a pool. On change, a nil field stays as it is.
+// PoolSettings creates or changes a pool. On change, a field that is left out stays as it is.
 type PoolSettings struct {
 	Name                   *string          `json:"name,omitempty" doc:"3 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"production"`
 	Description            *string          `json:"description,omitempty" maxLength:"1000" doc:"What the pool is for" example:"Runners of the production account"`
@@ -307,7 +307,7 @@ type Slot struct {
 type Activity struct {
 	Workspace string      `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Project   string      `json:"project" doc:"Name of its project" example:"global"`
-	Engine    string      `json:"engine" enum:"terraform,tofu,command" doc:"Program that runs the code" example:"tofu"`
+	Engine    string      `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code" example:"tofu"`
 	Last      *Workflow   `json:"last,omitempty" doc:"The workflow that was submitted last"`
 	Holder    string      `json:"holder,omitempty" doc:"Id of the workflow that holds the right to change the state" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Waiting   int         `json:"waiting,omitempty" doc:"Workflows that wait for others of this workspace"`

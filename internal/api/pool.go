@@ -123,7 +123,7 @@ type StatesQuery struct {
 	WaitSeconds int      `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"Seconds to wait until one of them is to be cancelled or is over" example:"0"`
 }
 
-// States is the answer. Of a job that is left out nothing is known, and so not that nobody wants it.
+// States answers with the states of jobs. Of a job that is left out nothing is known, and so not that nobody wants it.
 type States struct {
 	Jobs []JobState `json:"jobs" nullable:"false" doc:"The states, in the order of the query. A job whose records cannot be read is left out"`
 }

@@ -17,7 +17,7 @@ type Project struct {
 	Version     int64      `json:"version" doc:"Version of the stored record; 0 for a root that was never changed" example:"2"`
 }
 
-// ProjectSettings creates or changes a project. On change, a nil field stays as it is.
+// ProjectSettings creates or changes a project. On change, a field that is left out stays as it is.
 type ProjectSettings struct {
 	Name        *string   `json:"name,omitempty" maxLength:"64" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -; it never changes" example:"payments"`
 	Parent      *string   `json:"parent,omitempty" maxLength:"64" doc:"Name of the project above it; default global" example:"global"`

@@ -222,7 +222,7 @@ type Steps struct {
 	Steps []Step `json:"steps" minItems:"1" maxItems:"50" doc:"The steps; a later report of the same seq replaces the earlier"`
 }
 
-// LogLine is one line of a log, or a piece of one that is longer than MaxLogText.
+// LogLine is one line of a log, or a piece of one that is longer than 64 KiB.
 type LogLine struct {
 	At   time.Time `json:"at" doc:"When it was written"`
 	Step string    `json:"step,omitempty" maxLength:"64" doc:"Name of the step that wrote it" example:"plan"`

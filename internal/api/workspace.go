@@ -81,7 +81,7 @@ type File struct {
 	Content string `json:"content" maxLength:"65536" doc:"The text"`
 }
 
-// Hook is a shell script that runs before or after a step. Exactly one of Before and After is set.
+// Hook is a shell script that runs before or after a step. Exactly one of before and after is set.
 type Hook struct {
 	Name   string `json:"name,omitempty" maxLength:"64" doc:"What people call it" example:"lint"`
 	Before string `json:"before,omitempty" maxLength:"64" doc:"Step before which it runs, such as init, plan or apply" example:"plan"`
@@ -89,8 +89,8 @@ type Hook struct {
 	Run    string `json:"run" minLength:"1" maxLength:"65536" doc:"The script"`
 }
 
-// ModuleCredential is how the engine logs in at a host that has modules or providers. One of TokenRef and SSHKeyRef is
-// set.
+// ModuleCredential is how the engine logs in at a host that has modules or providers. One of token_ref and
+// ssh_key_ref is set.
 type ModuleCredential struct {
 	Host       string `json:"host" minLength:"1" maxLength:"255" doc:"Name of a module registry or a git host, with its port if it has one" example:"modules.example.com"`
 	TokenRef   string `json:"token_ref,omitempty" doc:"Reference of the secret with its token, for registries and for git with https"`
@@ -225,9 +225,8 @@ type DeletedWorkspace struct {
 // KiB, with what is between and after them (MAX_ARG_STRLEN, execve(2)).
 const MaxEnvironmentEntry = 128<<10 - 2
 
-// Secret names a secret value and where the engine finds it. Exactly one of Env and File is
-// set. File is a path below the run's secrets directory, whose place the engine finds in
-// DAYFLY_SECRETS_DIR.
+// Secret names a secret value and where the engine finds it. Exactly one of env and file is set. file is a path below
+// the run's secrets directory, whose place the engine finds in DAYFLY_SECRETS_DIR.
 type Secret struct {
 	Env  string `json:"env,omitempty" maxLength:"128" doc:"Environment variable that the engine finds the value in" example:"DB_PASSWORD"`
 	File string `json:"file,omitempty" maxLength:"255" doc:"Or the path of a file with the value, below the directory that DAYFLY_SECRETS_DIR names"`

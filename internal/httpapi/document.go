@@ -31,8 +31,15 @@ func describe() huma.Config {
 				Version: "1",
 				Description: "Runs infrastructure-as-code workflows on runners that live for one job. " +
 					"Every error is a problem (RFC 9457) with a stable code. Calls that answer 503 or 429 may be repeated after Retry-After. " +
-					"A request may name itself in X-Request-Id, with at most 64 of the characters A-Z, a-z, 0-9, ., _, =, +, / and -.",
+					"A request may name itself in X-Request-Id, with at most 64 of the characters A-Z, a-z, 0-9, ., _, =, +, / and -.\n\n" +
+					"Within version 1 an answer may get new fields, and a field whose values are words, such as code, state or reason, new words " +
+					"(x-extensible-enum has those of today): a client passes over fields that it does not know, and goes by the HTTP status where it does not " +
+					"know a code. A workflow ends as succeeded, failed or cancelled, and in no other state. " +
+					"A request, unless it is a runner's, is refused for a field that the control plane does not know, also where its schema, which answers " +
+					"share, takes any; so is a word that it does not know.",
+				License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 			},
+			Servers: []*huma.Server{{URL: "/", Description: "The control plane that serves this document"}},
 			Components: &huma.Components{
 				Responses: map[string]*huma.Response{},
 				Headers: map[string]*huma.Header{
@@ -52,6 +59,12 @@ func describe() huma.Config {
 				{Name: "workspaces", Description: "What runs, and with which settings"},
 				{Name: "trees", Description: "Runs of a workspace and of all that depend on it"},
 				{Name: "schedules", Description: "What runs by the clock"},
+				{Name: "notifications", Description: "Who is notified of what"},
+				{Name: "policies", Description: "What runs are held to, and which are let pass for a time"},
+				{Name: "git hosts", Description: "Whose webhooks are taken, and where pull requests are answered"},
+				{Name: "deliveries", Description: "Notifications and calls of git hosts, as pools make them"},
+				{Name: "organizations", Description: "The settings of an organization"},
+				{Name: "projects", Description: "The tree in which workspaces and roles lie"},
 				{Name: "pools", Description: "Groups of runners"},
 				{Name: "tokens", Description: "Who may call"},
 				{Name: "audit", Description: "Who did what, and what proves it"},
@@ -96,6 +109,7 @@ func (r registration) operation(in, out reflect.Type) huma.Operation {
 	}
 	switch r.audience {
 	case open:
+		op.Security = []map[string][]string{}
 	case either:
 		op.Security = []map[string][]string{{string(people): {}}, {string(stacks): {}}}
 	default:
@@ -204,13 +218,15 @@ func (s *server) describeAll() ([]byte, error) {
 	for _, register := range s.routes {
 		register(all)
 	}
-	finish(all.OpenAPI())
+	if err := finish(all.OpenAPI()); err != nil {
+		return nil, err
+	}
 	text, err := json.MarshalIndent(all.OpenAPI(), "", "  ")
 	return append(text, '\n'), err
 }
 
 // finish adds what huma cannot know.
-func finish(doc *huma.OpenAPI) {
+func finish(doc *huma.OpenAPI) error {
 	schemas := doc.Components.Schemas.Map()
 	// huma registers its own error type with every operation; no answer of ours has it.
 	delete(schemas, "ErrorModel")
@@ -222,27 +238,25 @@ func finish(doc *huma.OpenAPI) {
 	}
 	describeToken(doc)
 	describeWebhook(doc)
-	for _, item := range doc.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
-			if op == nil {
+	for _, op := range operations(doc) {
+		if op.RequestBody != nil {
+			exemplify(doc, op.RequestBody.Content)
+		}
+		for status, answer := range op.Responses {
+			if answer.Ref != "" {
 				continue
 			}
-			if op.RequestBody != nil {
-				exemplify(doc, op.RequestBody.Content)
+			if status == "204" { // huma takes its answer for one with a body, as all answers have the same fields
+				answer.Content = nil
 			}
-			for status, answer := range op.Responses {
-				if answer.Ref != "" {
-					continue
-				}
-				if status == "204" { // huma takes its answer for one with a body, as all answers have the same fields
-					answer.Content = nil
-				}
-				if answer.Headers == nil {
-					answer.Headers = map[string]*huma.Header{}
-				}
-				answer.Headers[api.HeaderRequestID] = sharedHeader(api.HeaderRequestID)
-				exemplify(doc, answer.Content)
+			headers := map[string]*huma.Header{api.HeaderRequestID: sharedHeader(api.HeaderRequestID)}
+			for name, header := range answer.Headers {
+				header.Description = header.Schema.Description
+				doc.Components.Headers[name] = header
+				headers[name] = sharedHeader(name)
 			}
+			answer.Headers = headers
+			exemplify(doc, answer.Content)
 		}
 	}
 	// What is made anew under a name is answered with 201.
@@ -256,6 +270,9 @@ func finish(doc *huma.OpenAPI) {
 		created.Description = "Created"
 		put.Responses["201"] = &created
 	}
+	noNullLists(schemas)
+	openAnswers(doc)
+	return describeSchemas(schemas)
 }
 
 // describeToken describes the form that POST /v1/token takes, and its errors, which are JSON of RFC 6749.

@@ -161,6 +161,7 @@ type schema struct {
 	Description string            `json:"description"`
 	Type        any               `json:"type"`
 	Enum        []any             `json:"enum"`
+	Words       []any             `json:"x-extensible-enum"`
 	Examples    []any             `json:"examples"`
 	Properties  map[string]schema `json:"properties"`
 }

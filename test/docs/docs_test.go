@@ -318,15 +318,33 @@ func TestFailures_ExplainsEveryReason(t *testing.T) {
 }
 
 func TestAPI_ListsEveryCodeWithItsStatus(t *testing.T) {
-	want := []string{api.CodeInternal + " 500"}
+	want := []string{api.CodeInternal + " 500", "no_route 404", "method_not_allowed 405", "invalid_media_type 415", "request_timeout 408"}
 	for _, k := range api.Kinds() {
 		want = append(want, fmt.Sprint(k.Code, " ", k.Status))
 	}
-	var got []string
+	var got, named []string
 	for _, row := range arch.Table(read(t, "docs/api.md"), "Errors") {
-		got = append(got, arch.Code(row[0])[0]+" "+row[1])
+		got, named = append(got, arch.Code(row[0])[0]+" "+row[1]), append(named, arch.Code(row[0])[0])
 	}
 	same(t, "the codes of docs/api.md", want, got)
+
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]struct {
+					Words []any `json:"x-extensible-enum"`
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "docs/openapi.json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var described []string
+	for _, code := range doc.Components.Schemas["Problem"].Properties["code"].Words {
+		described = append(described, fmt.Sprint(code))
+	}
+	same(t, "the codes of docs/api.md and of docs/openapi.json", described, named)
 }
 
 func TestGlossary_HasEachWordOnceInOrder(t *testing.T) {
