@@ -277,18 +277,27 @@ func finish(doc *huma.OpenAPI) error {
 
 // describeToken describes the form that POST /v1/token takes, and its errors, which are JSON of RFC 6749.
 func describeToken(doc *huma.OpenAPI) {
-	op := doc.Paths["/v1/token"].Post
+	op := doc.Paths[tokenPath].Post
 	form := op.RequestBody.Content[formType]
 	form.Schema = doc.Components.Schemas.Schema(reflect.TypeFor[api.TokenRequest](), true, "TokenRequest")
-	sample := refusal{header: http.Header{}, Problem: api.ProblemFor(workflow.Refuse(workflow.ErrUnauthenticated, "", "the client id or the secret is wrong"))}
-	asOAuth(&sample)
-	doc.Components.Responses["TokenRefused"] = &huma.Response{
-		Description: "The request is refused",
-		Headers:     map[string]*huma.Header{api.HeaderRequestID: sharedHeader(api.HeaderRequestID)},
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: doc.Components.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem"), Example: sample.Problem}},
+	refused := func(name, description string, err error) *huma.Response {
+		doc.Components.Responses[name] = &huma.Response{
+			Description: description,
+			Headers:     map[string]*huma.Header{api.HeaderRequestID: sharedHeader(api.HeaderRequestID)},
+			Content:     map[string]*huma.MediaType{"application/json": {Schema: doc.Components.Schemas.Schema(reflect.TypeFor[api.Problem](), true, "Problem"), Example: asOAuth(api.ProblemFor(err))}},
+		}
+		return &huma.Response{Ref: "#/components/responses/" + name}
 	}
-	for _, status := range []string{"400", "401"} {
-		op.Responses[status] = &huma.Response{Ref: "#/components/responses/TokenRefused"}
+	final := refused("TokenRefused", "The request is refused", workflow.Refuse(workflow.ErrUnauthenticated, "", "the client id or the secret is wrong"))
+	later := refused("TokenRefusedForNow", "The request is refused for now", workflow.Refuse(workflow.ErrTooMany, "", "there were too many attempts; wait, and try again"))
+	doc.Components.Responses["TokenRefusedForNow"].Headers[retryAfterHeader] = sharedHeader(retryAfterHeader)
+	for status := range op.Responses {
+		switch code, _ := strconv.Atoi(status); {
+		case mayRetry(code):
+			op.Responses[status] = later
+		case code >= http.StatusBadRequest:
+			op.Responses[status] = final
+		}
 	}
 }
 

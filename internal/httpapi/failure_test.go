@@ -20,6 +20,7 @@ import (
 // Every sentinel crosses the network and comes back as itself, with its sentence and its field.
 func TestErrors_SurviveTheNetwork(t *testing.T) {
 	w := newWorld(t)
+	w.handler = w.all
 	c := w.client(t, w.admin)
 	for _, kind := range api.Kinds() {
 		if errors.Is(kind.Err, workflow.ErrLogGap) {
@@ -45,6 +46,7 @@ func TestErrors_SurviveTheNetwork(t *testing.T) {
 
 func TestErrors_LogGapBringsItsLine(t *testing.T) {
 	w := newWorld(t)
+	w.handler = w.all
 	w.store.fail = &api.LogGapError{Next: 41}
 	_, err := w.client(t, w.admin).CreateToken(t.Context(), api.NewToken{Name: "ci", Role: api.RoleViewer})
 	var gap *api.LogGapError

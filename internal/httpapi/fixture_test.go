@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,7 +29,8 @@ import (
 
 // world is the API over real rules and a store whose failures a test can order.
 type world struct {
-	handler http.Handler
+	handler http.Handler // only with statuses that the document lists
+	all     http.Handler // with any
 	plane   *controlplane.Plane
 	store   *ordered
 	admin   string // tokens
@@ -46,11 +49,53 @@ func newWorld(t testing.TB) *world {
 	if w.pool, err = w.plane.EnsurePoolToken(t.Context(), "default", "default", "test"); err != nil {
 		t.Fatalf("pool token: %v", err)
 	}
-	w.handler = httpapi.New(w.plane, httpapi.Config{
+	w.all = httpapi.New(w.plane, httpapi.Config{
 		Log: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
+	w.handler = documented(t, w.all)
 	return w
 }
+
+// listed has the statuses that the API's document lists, by routes.
+var listed struct {
+	sync.Once
+	statuses map[string][]string
+}
+
+// documented is a handler of the API each of whose answers must have a status that its document lists.
+func documented(t testing.TB, all http.Handler) http.Handler {
+	listed.Do(func() {
+		listed.statuses = map[string][]string{}
+		for _, o := range operations(t, &world{handler: all}) {
+			listed.statuses[o.method+" "+o.path] = slices.Sorted(maps.Keys(o.Responses))
+		}
+	})
+	routes := http.NewServeMux()
+	for pattern := range listed.statuses {
+		routes.Handle(pattern, all)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, pattern := routes.Handler(r)
+		seen := &status{ResponseWriter: w}
+		all.ServeHTTP(seen, r)
+		if want := listed.statuses[pattern]; want != nil && !slices.Contains(want, strconv.Itoa(seen.code)) {
+			t.Errorf("%s answered %d, and its document lists %s", pattern, seen.code, want)
+		}
+	})
+}
+
+// status is a writer of an answer that keeps its status.
+type status struct {
+	http.ResponseWriter
+	code int
+}
+
+func (s *status) WriteHeader(code int) {
+	s.code = code
+	s.ResponseWriter.WriteHeader(code)
+}
+
+func (s *status) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // client returns a real client of the API, without a socket.
 func (w *world) client(t testing.TB, token string) *client.Client {

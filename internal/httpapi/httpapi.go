@@ -125,8 +125,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b := &buffered{under: w, header: http.Header{}}
 	_, pattern := s.mux.Handler(r)
 	s.serve(b, r)
-	if pattern == "" {
+	switch pattern {
+	case "":
 		s.noRoute(b, r)
+	case http.MethodPost + " " + tokenPath:
+		b.asOAuth()
 	}
 	b.header.Set("Cache-Control", "no-store")
 	b.header.Set("X-Content-Type-Options", "nosniff")

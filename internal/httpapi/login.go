@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"mime"
 	"net/http"
 	"net/url"
@@ -13,11 +14,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-const formType = "application/x-www-form-urlencoded"
+const (
+	formType  = "application/x-www-form-urlencoded"
+	tokenPath = "/v1/token"
+)
 
 func (s *server) loginRoutes() {
 	const tag = "tokens"
-	s.add(route{id: "issue-token", method: http.MethodPost, path: "/v1/token", summary: "Give a token that ends by itself, for an issuer's token or a service principal's secret", tag: tag, audience: open, oauth: true, errors: []int{401, 429}},
+	s.add(route{id: "issue-token", method: http.MethodPost, path: tokenPath, summary: "Give a token that ends by itself, for an issuer's token or a service principal's secret", tag: tag, audience: open, errors: []int{401, 429}},
 		direct(func(ctx context.Context, in *struct {
 			From
 			ContentType   string `header:"Content-Type" doc:"application/x-www-form-urlencoded"`
@@ -111,31 +115,53 @@ func readTokenRequest(contentType, authorization, body string) (in api.TokenRequ
 	return in, nil
 }
 
-// asOAuth adds to a refusal what RFC 6749 wants. A subject token that is not taken is an invalid request (RFC 8693).
-func asOAuth(r *refusal) {
+// asOAuth makes a problem what RFC 6749 wants. A subject token that is not taken is an invalid request (RFC 8693).
+func asOAuth(p api.Problem) api.Problem {
 	field := ""
-	if len(r.Errors) > 0 {
-		field = r.Errors[0].Field
+	if len(p.Errors) > 0 {
+		field = p.Errors[0].Field
 	}
-	r.OAuth, r.Description = "invalid_request", r.Detail
-	switch {
-	case r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests:
-		r.OAuth = "temporarily_unavailable"
-		return
-	case r.Status == http.StatusInternalServerError:
-		r.OAuth = "server_error"
-		return
-	case r.Status == http.StatusUnauthorized && field != "subject_token":
-		r.OAuth = "invalid_client"
-		r.header.Set("WWW-Authenticate", `Basic realm="dayfly"`)
-		return
-	case field == "grant_type":
-		r.OAuth = "unsupported_grant_type"
-	case field == "scope":
-		r.OAuth = "invalid_scope"
-	case field == "audience":
-		r.OAuth = "invalid_target"
+	p.OAuth, p.Description = "invalid_request", p.Detail
+	switch p.Status {
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		p.OAuth = "temporarily_unavailable"
+		return p
+	case http.StatusInternalServerError:
+		p.OAuth = "server_error"
+		return p
+	case http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType:
+		return p
+	case http.StatusUnauthorized:
+		if field != "subject_token" {
+			p.OAuth = "invalid_client"
+			return p
+		}
 	}
-	r.header.Del("WWW-Authenticate")
-	r.Status, r.Title = http.StatusBadRequest, http.StatusText(http.StatusBadRequest)
+	switch field {
+	case "grant_type":
+		p.OAuth = "unsupported_grant_type"
+	case "scope":
+		p.OAuth = "invalid_scope"
+	case "audience":
+		p.OAuth = "invalid_target"
+	}
+	p.Status, p.Title = http.StatusBadRequest, http.StatusText(http.StatusBadRequest)
+	return p
+}
+
+// asOAuth rewrites the answer to a request for a token that was refused, wherever that happened.
+func (b *buffered) asOAuth() {
+	var p api.Problem
+	if b.status < http.StatusBadRequest || json.Unmarshal(b.body.Bytes(), &p) != nil {
+		return
+	}
+	header := b.header
+	b.reset()
+	p = asOAuth(p)
+	header.Del("WWW-Authenticate")
+	if p.Status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", `Basic realm="dayfly"`)
+	}
+	write(b, p, header)
+	b.header.Set("Content-Type", "application/json")
 }

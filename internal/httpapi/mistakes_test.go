@@ -1,18 +1,21 @@
 package httpapi_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 )
 
@@ -43,7 +46,8 @@ func TestRequests_MistakesAreNamed(t *testing.T) {
 		{"wrong type", post("/v1/tokens", `{"name":7,"role":"admin"}`), 422, "invalid", []api.FieldError{{Field: "name", Message: "expected string"}}},
 		{"out of range", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":-1}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected number >= 0"}}},
 		{"beyond an integer", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":1e300}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected number <= 3.1536e+07"}}},
-		{"beyond an integer without bounds", request{method: http.MethodPost, path: "/v1/jobs/w1/lost", token: w.pool, body: `{"attempt":1e300,"task":"t"}`}, 422, "invalid", []api.FieldError{{Field: "body", Message: "json: cannot unmarshal number 1e300 into Go struct field Lost.attempt of type int"}}},
+		{"beyond an integer without bounds", request{method: http.MethodPost, path: "/v1/jobs/w1/lost", token: w.pool, body: `{"attempt":1e300,"task":"t"}`}, 422, "invalid", []api.FieldError{{Field: "body", Message: "attempt: expected an integer of at most 64 bits"}}},
+		{"a fraction", post("/v1/tokens", `{"name":"ci","role":"admin","expires_seconds":531.5}`), 422, "invalid", []api.FieldError{{Field: "expires_seconds", Message: "expected integer"}}},
 		{"not in the list", post("/v1/tokens", `{"name":"ci","role":"root"}`), 422, "invalid", []api.FieldError{{Field: "role", Message: `expected value to be one of "viewer, operator, admin"`}}},
 		{"several", post("/v1/tokens", `{"title":"ci","zeta":1}`), 422, "invalid", []api.FieldError{{Field: "name", Message: required}, {Field: "title", Message: unknown}, {Field: "zeta", Message: unknown}}},
 		{"within a list", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"net","engine":"tofu","source":{"git":{"ref":"x","depth":1}},"secrets":[{"ref":"env:A"},{"env":"A"}]}`}, 422, "invalid", []api.FieldError{
@@ -65,6 +69,9 @@ func TestRequests_MistakesAreNamed(t *testing.T) {
 		{"odd media type", typed(post("/v1/tokens", `{"name":"ci","role":"viewer"}`), ";+"), 415, "invalid_media_type", nil},
 		{"oversize", post("/v1/tokens", `{"name":"`+strings.Repeat("a", 64<<10)+`"}`), 413, "too_large", nil},
 		{"oversize workspace", request{method: http.MethodPut, path: "/v1/workspaces/net", token: w.admin, body: `{"name":"` + strings.Repeat("a", 1<<20) + `"}`}, 413, "too_large", nil},
+		{"compressed", request{method: http.MethodPost, path: "/v1/tokens", token: w.admin, header: map[string]string{"Content-Encoding": "gzip"}, body: "\x1f\x8b"}, 415, "invalid_media_type", nil},
+		{"unknown pool", request{method: http.MethodGet, path: "/v1/workflows?pool=nobody", token: w.admin}, 404, "not_found", []api.FieldError{{Field: "pool", Message: `there is no pool "nobody"`}}},
+		{"unknown default pool", request{method: http.MethodPatch, path: "/v1/organization", token: w.admin, body: `{"default_pool":"nobody"}`}, 404, "not_found", []api.FieldError{{Field: "pool", Message: `there is no pool "nobody"`}}},
 		{"no route", request{method: http.MethodGet, path: "/v2/pools", token: w.admin}, 404, "no_route", nil},
 		{"no such method", request{method: http.MethodPut, path: "/v1/pools", token: w.admin}, 405, "method_not_allowed", nil},
 		{"run without headers", request{method: http.MethodPost, path: "/v1/jobs/w1/start", token: "dfj_" + strings.Repeat("a", 43)}, 422, "invalid", []api.FieldError{
@@ -84,6 +91,69 @@ func TestRequests_MistakesAreNamed(t *testing.T) {
 				t.Errorf("it made %d commits", got-before)
 			}
 		})
+	}
+}
+
+// What JSON and HTTP take for the same is the same: an integer by its value, a media type in any case.
+func TestRequests_AreReadAsTheirStandardsSay(t *testing.T) {
+	w := newWorld(t)
+	for name, in := range map[string]request{
+		"zero fraction": {body: `{"name":"a","role":"viewer","expires_seconds":531.0}`},
+		"exponent":      {body: `{"name":"b","role":"viewer","expires_seconds":5.31e2}`},
+		"media type":    {body: `{"name":"c","role":"viewer","expires_seconds":531}`, header: map[string]string{"Content-Type": "Application/JSON ; Charset=UTF-8", "Content-Encoding": "Identity"}},
+	} {
+		in.method, in.path, in.token = http.MethodPost, "/v1/tokens", w.admin
+		var made api.TokenValue
+		answer := w.send(t, in)
+		if err := json.Unmarshal(answer.Body.Bytes(), &made); err != nil || answer.Code != http.StatusCreated || made.Token.ExpiresAt == nil || time.Until(*made.Token.ExpiresAt) > 531*time.Second {
+			t.Errorf("%s: answered %d: %s", name, answer.Code, answer.Body)
+		}
+	}
+}
+
+// A client of OAuth looks at the field error, whatever refused its request for a token.
+func TestToken_RefusalsAreThoseOfOAuth(t *testing.T) {
+	w := newWorld(t)
+	form := func(body string, header ...string) request {
+		in := request{method: http.MethodPost, path: "/v1/token", body: body, header: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}}
+		if len(header) > 0 {
+			in.header[header[0]] = header[1]
+		}
+		return in
+	}
+	asked := form("")
+	asked.path += "?x=1"
+	client := form("grant_type=client_credentials&client_id=svc_none&client_secret=wrong")
+	for name, test := range map[string]struct {
+		in     request
+		status int
+		want   string
+	}{
+		"no body":      {form(""), 400, "invalid_request"},
+		"no grant":     {form("x=1"), 400, "unsupported_grant_type"},
+		"broken body":  {form("grant_type=%zz"), 400, "invalid_request"},
+		"media type":   {form("{}", "Content-Type", "application/json"), 400, "invalid_request"},
+		"odd type":     {form("{}", "Content-Type", ";+"), 400, "invalid_request"},
+		"unlike case":  {form("grant_type=x", "Content-Type", "Application/X-WWW-Form-Urlencoded"), 400, "unsupported_grant_type"},
+		"compressed":   {form("\x1f\x8b", "Content-Encoding", "gzip"), 415, "invalid_request"},
+		"too large":    {form(strings.Repeat("a", 64<<10) + "="), 413, "invalid_request"},
+		"a query":      {asked, 400, "invalid_request"},
+		"no client":    {client, 401, "invalid_client"},
+		"store fails":  {client, 500, "server_error"},
+		"store panics": {client, 500, "server_error"},
+		"busy":         {client, 503, "temporarily_unavailable"},
+	} {
+		w.store.fail = map[string]error{"store fails": io.ErrUnexpectedEOF, "busy": store.ErrBusy}[name]
+		w.store.panics = name == "store panics"
+		answer := w.send(t, test.in)
+		var got api.Problem
+		if err := json.Unmarshal(answer.Body.Bytes(), &got); err != nil || answer.Code != test.status || got.Status != test.status || got.OAuth != test.want || got.Description == "" || got.Code == "" ||
+			answer.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s: answered %d as %q: %s", name, answer.Code, answer.Header().Get("Content-Type"), answer.Body)
+		}
+		if basic := strings.HasPrefix(answer.Header().Get("WWW-Authenticate"), "Basic"); basic != (test.status == http.StatusUnauthorized) || (answer.Header().Get("Retry-After") != "") != (test.status == http.StatusServiceUnavailable) {
+			t.Errorf("%s: headers %v", name, answer.Header())
+		}
 	}
 }
 
@@ -115,7 +185,7 @@ func TestRoutes_AllowedMethodsAreNamed(t *testing.T) {
 }
 
 func TestConfig_MaxBodyBoundsEveryRoute(t *testing.T) {
-	handler := httpapi.New(controlplane.New(memory.New(), controlplane.Config{}), httpapi.Config{MaxBody: 10})
+	handler := documented(t, httpapi.New(controlplane.New(memory.New(), controlplane.Config{}), httpapi.Config{MaxBody: 10}))
 	w := &world{handler: handler}
 	token := "dfj_" + strings.Repeat("a", 43)
 	for path, body := range map[string]string{"/v1/jobs/w1/result": `{"outcome":"failed"}`, "/v1/jobs/w1/heartbeat": `{"step":"plan"}`} {

@@ -14,7 +14,7 @@ import (
 func (s *server) workflowRoutes() {
 	const tag = "workflows"
 	s.add(route{id: "submit-workflow", method: http.MethodPost, path: "/v1/workflows", summary: "Submit a workflow", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, status: http.StatusCreated, large: true, errors: []int{404, 409}}, keyed(s.plane.Submit))
-	s.add(route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+	s.add(route{id: "list-workflows", method: http.MethodGet, path: "/v1/workflows", summary: "List workflows, the newest first", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Workspace string    `query:"workspace" maxLength:"64" doc:"Only those of this workspace"`
@@ -135,7 +135,7 @@ func (s *server) organizationRoutes() {
 		known(func(ctx context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Organization], error) {
 			return reply(s.plane.Organization(ctx, who))
 		}))
-	s.add(route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin}, posted(s.plane.UpdateOrganization))
+	s.add(route{id: "update-organization", method: http.MethodPatch, path: "/v1/organization", summary: "Change the settings of the organization that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, posted(s.plane.UpdateOrganization))
 }
 
 func (s *server) projectRoutes() {

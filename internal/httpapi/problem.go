@@ -42,15 +42,10 @@ type refusal struct {
 	header http.Header
 }
 
-func (r *refusal) Error() string           { return r.Detail }
-func (r *refusal) GetStatus() int          { return r.Status }
-func (r *refusal) GetHeaders() http.Header { return r.header }
-func (r *refusal) ContentType(string) string {
-	if r.OAuth != "" {
-		return "application/json" // as RFC 6749 wants it
-	}
-	return problemType
-}
+func (r *refusal) Error() string             { return r.Detail }
+func (r *refusal) GetStatus() int            { return r.Status }
+func (r *refusal) GetHeaders() http.Header   { return r.header }
+func (r *refusal) ContentType(string) string { return problemType }
 
 // refuse turns an error of the rules into its answer. Every error of every route passes through here. Errors that the
 // caller can do nothing about are logged here and nowhere else.

@@ -35,11 +35,11 @@ func newLimited(t *testing.T, rates admission.Rates) *limited {
 	t.Helper()
 	w := &limited{world: newWorld(t), now: time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)}
 	w.store.onGet = func() { w.gets.Add(1) }
-	w.handler = httpapi.New(w.plane, httpapi.Config{Gate: admission.New(rates, func() time.Time {
+	w.handler = documented(t, httpapi.New(w.plane, httpapi.Config{Gate: admission.New(rates, func() time.Time {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.now
-	})})
+	})}))
 	return w
 }
 
@@ -282,7 +282,7 @@ func TestRates_WrongSecretsAreFailedSignIns(t *testing.T) {
 			t.Fatalf("try %d: %d %s", n, answer.Code, answer.Body)
 		}
 	}
-	if answer := try(home); answer.Code != http.StatusTooManyRequests || answer.Header().Get("Retry-After") != "1" {
+	if answer := try(home); answer.Code != http.StatusTooManyRequests || answer.Header().Get("Retry-After") != "1" || !strings.Contains(answer.Body.String(), `"error":"temporarily_unavailable"`) {
 		t.Errorf("after them: %d %s", answer.Code, answer.Body)
 	}
 	if answer := try("203.0.113.5:1"); answer.Code != http.StatusUnauthorized {

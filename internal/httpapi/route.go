@@ -60,7 +60,6 @@ type route struct {
 	scope    scope        // where they need it
 	status   int          // of success; 0 means 200, or 204 without a body
 	large    bool         // takes a body up to Config.MaxBody
-	oauth    bool         // its errors are those of RFC 6749 too
 	body     reflect.Type // of a request, where it is Sent; a pointer means that there may be none
 	answer   reflect.Type // of a body whose type only a row of package kind knows
 	named    kind.Kind    // what the address names, where it is ByName
@@ -139,11 +138,7 @@ func (r registration) refused(ctx context.Context, err error) error {
 	if unreadable, ok := errors.AsType[*huma.ErrorModel](err); ok {
 		return unreadable
 	}
-	answer := r.s.refuse(ctx, err)
-	if r.oauth {
-		asOAuth(answer)
-	}
-	return answer
+	return r.s.refuse(ctx, err)
 }
 
 // passOver makes the schemas of an API accept unknown fields. Runners need that: one of a later version may send more
@@ -426,7 +421,12 @@ func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
 		// Not every writer has a connection with deadlines: the one in memory has none.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(readTimeout))
 		text, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+		encoding := r.Header.Get("Content-Encoding")
 		switch {
+		case encoding != "" && !strings.EqualFold(encoding, "identity"):
+			_, _ = io.CopyN(io.Discard, r.Body, maxPassedOver) // as below
+			write(w, encoded(), nil)
+			return
 		case int64(len(text)) > limit:
 			// An answer that is sent while the caller still sends is lost with the connection.
 			_, _ = io.CopyN(io.Discard, r.Body, maxPassedOver)
@@ -437,7 +437,24 @@ func (s *server) readBody(limit int64) func(huma.Context, func(huma.Context)) {
 			return
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(text)))
+		plainType(r)
 		next(ctx)
+	}
+}
+
+// plainType writes the media type of a request as huma looks for it: case means nothing in it.
+func plainType(r *http.Request) {
+	media, parameters, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if plain := strings.ToLower(strings.TrimSpace(media)); plain != media {
+		r.Header = r.Header.Clone() // it may be the caller's own, in memory
+		r.Header.Set("Content-Type", plain+";"+parameters)
+	}
+}
+
+func encoded() api.Problem {
+	return api.Problem{
+		Status: http.StatusUnsupportedMediaType, Title: http.StatusText(http.StatusUnsupportedMediaType), Code: codeMediaType,
+		Detail: "send the body as it is, without Content-Encoding: compressed bodies are not taken",
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *server) deliveryRoutes() {
 		}))
 	s.add(route{id: "replay-delivery", method: http.MethodPost, path: "/v1/deliveries/{id}/replay", summary: "Let a delivery that has failed be tried again", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, one[ByDelivery](s.plane.ReplayDelivery))
 	s.add(route{id: "claim-deliveries", method: http.MethodPost, path: "/v1/deliveries/claims", summary: "Claim deliveries of the pool that are due", tag: tag, audience: stacks}, posted(s.plane.ClaimDeliveries))
-	s.add(route{id: "report-delivery", method: http.MethodPost, path: "/v1/deliveries/{id}/result", summary: "Report what came of a try of a delivery", tag: tag, audience: stacks, large: true, errors: []int{404}}, told[struct {
+	s.add(route{id: "report-delivery", method: http.MethodPost, path: "/v1/deliveries/{id}/result", summary: "Report what came of a try of a delivery", tag: tag, audience: stacks, large: true, errors: []int{404, 409}}, told[struct {
 		ByDelivery
 		Sent
 	}](s.plane.DeliveryDone))

@@ -5,10 +5,13 @@ package strict
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -17,10 +20,15 @@ import (
 // deepest is how deep values may lie in each other: what encoding/json takes.
 const deepest = 10_000
 
-// Unmarshal is json.Unmarshal of what Members lets pass.
+// Unmarshal is json.Unmarshal of what Members lets pass. An integer may be written as 5.0 or 5e1: to JSON Schema it is one
+// by its value.
 func Unmarshal(raw []byte, into any) error {
-	if err := Members(raw, into); err != nil {
+	w, err := walk(raw, into)
+	if err != nil {
 		return err
+	}
+	for _, n := range slices.Backward(w.whole) {
+		raw = slices.Concat(raw[:n.from], []byte(n.text), raw[n.to:])
 	}
 	return json.Unmarshal(raw, into)
 }
@@ -28,16 +36,29 @@ func Unmarshal(raw []byte, into any) error {
 // Members refuses text that is to be decoded into a value if it is not UTF-8, if an object in it has a member twice, or
 // one of a struct that is written in another case. It does not look for unknown members.
 func Members(raw []byte, into any) error {
+	_, err := walk(raw, into)
+	return err
+}
+
+func walk(raw []byte, into any) (*walker, error) {
 	if !utf8.Valid(raw) {
-		return errors.New("it is not UTF-8")
+		return nil, errors.New("it is not UTF-8")
 	}
-	w := walker{dec: json.NewDecoder(bytes.NewReader(raw))}
-	return w.value(reflect.TypeOf(into), "")
+	w := &walker{dec: json.NewDecoder(bytes.NewReader(raw))}
+	w.dec.UseNumber()
+	return w, w.value(reflect.TypeOf(into), "")
 }
 
 type walker struct {
-	dec  *json.Decoder
-	deep int
+	dec   *json.Decoder
+	deep  int
+	whole []number // where integers are wanted, those that Go's decoder would not take for one
+}
+
+// number is a number that stands between two offsets, as digits alone.
+type number struct {
+	from, to int64
+	text     string
 }
 
 // value goes through one value. t is its type; nil where nothing is known of it.
@@ -50,13 +71,50 @@ func (w *walker) value(t reflect.Type, path string) error {
 		return fmt.Errorf("more than %d values lie in each other", deepest)
 	}
 	defer func() { w.deep-- }()
-	switch token {
-	case json.Delim('{'):
-		return w.object(t, path)
-	case json.Delim('['):
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '{' {
+			return w.object(t, path)
+		}
 		return w.list(t, path)
+	case json.Number:
+		if t = plain(t); t == nil || !integer(t.Kind()) || !strings.ContainsAny(token.String(), ".eE") {
+			return nil
+		}
+		digits, ok := whole(token.String())
+		if !ok {
+			return fmt.Errorf("%s: expected an integer of at most 64 bits", path)
+		}
+		end := w.dec.InputOffset()
+		w.whole = append(w.whole, number{end - int64(len(token)), end, digits})
 	}
 	return nil
+}
+
+func integer(k reflect.Kind) bool {
+	return k >= reflect.Int && k <= reflect.Uint64
+}
+
+// whole writes a number without fraction and exponent; not one that needs them, nor one beyond any of Go's integers.
+func whole(text string) (digits string, ok bool) {
+	const longest = 20 // digits of the largest integer
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+	before, after, _ := strings.Cut(mantissa, ".")
+	shift, err := strconv.Atoi(cmp.Or(power, "0"))
+	before, minus := strings.CutPrefix(before, "-")
+	digits = strings.TrimRight(before+after, "0")
+	point := len(before) + shift
+	switch {
+	case digits == "":
+		return "0", true
+	case err != nil || len(digits) > point || point > longest:
+		return "", false
+	}
+	digits = strings.TrimLeft(digits+strings.Repeat("0", point-len(digits)), "0")
+	if minus {
+		digits = "-" + digits
+	}
+	return digits, true
 }
 
 func (w *walker) object(t reflect.Type, path string) error {

@@ -51,6 +51,38 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+func TestUnmarshal_IntegersGoByTheirValue(t *testing.T) {
+	type numbers struct {
+		N     int64    `json:"n"`
+		Small *uint8   `json:"small"`
+		Many  []int    `json:"many"`
+		Float float64  `json:"float"`
+		Text  string   `json:"text"`
+		Under *numbers `json:"under"`
+	}
+	for text, want := range map[string]string{
+		`{"n": 531.0, "small": 2.50e2, "many": [1, -2.0, 0.05E2, 10e-1], "float": 1.5, "text": "1.0"}`: `{"n":531,"small":250,"many":[1,-2,5,1],"float":1.5,"text":"1.0","under":null}`,
+		`{"under": {"n": -0.0e9, "small": 1e0}, "n": 9007199254740993.0}`:                              `{"n":9007199254740993,"small":null,"many":null,"float":0,"text":"","under":{"n":0,"small":1,"many":null,"float":0,"text":"","under":null}}`,
+		`{"under": {"n": 531.5}}`:    "under.n: expected an integer of at most 64 bits",
+		`{"many": [1e-1]}`:           "many: expected an integer of at most 64 bits",
+		`{"n": 1e999999999}`:         "n: expected an integer of at most 64 bits",
+		`{"n": 1e99999999999999999}`: "n: expected an integer of at most 64 bits",
+		`{"n": 9223372036854775808}`: "json: cannot unmarshal number 9223372036854775808 into Go struct field numbers.n of type int64",
+		`{"n": 1e19}`:                "json: cannot unmarshal number 10000000000000000000 into Go struct field numbers.n of type int64",
+	} {
+		var into numbers
+		got := ""
+		if err := strict.Unmarshal([]byte(text), &into); err != nil {
+			got = err.Error()
+		} else if again, err := json.Marshal(into); err == nil {
+			got = string(again)
+		}
+		if got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+}
+
 // What passes is read in one way: nothing of it is lost when it is decoded and written again, but for what is unknown.
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(`{"name": "a", "free": {"a": [1, {"b": null}]}}`))
