@@ -191,6 +191,7 @@ type ServicePrincipalSettings struct {
 	Grants             *map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
 	MaxLifetimeSeconds *int               `json:"max_lifetime_seconds,omitempty" minimum:"60" maximum:"43200" doc:"Longest lifetime of its tokens; default 3600" example:"3600"`
 	IsDisabled         *bool              `json:"is_disabled,omitempty" doc:"Whether it cannot log in; its tokens end at once"`
+	Version            int64              `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
 // RotateSecret asks for a new secret of a service principal.

@@ -47,6 +47,7 @@ type OrganizationSettings struct {
 	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       *string   `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`
 	AuditRetention    *int      `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
+	Version           int64     `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
 // Restored counts what was ended after a control plane's records were restored from an earlier copy.

@@ -82,6 +82,7 @@ type PoolSettings struct {
 	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
 	RolePath               *string          `json:"role_path,omitempty" maxLength:"512" doc:"Path of the roles that its tasks may assume, such as /dayfly/POOL/" example:"/dayfly/production/"`
 	WakeTarget             *string          `json:"wake_target,omitempty" maxLength:"256" doc:"ARN or name of a Lambda function named dayfly-wake-...; empty for none"`
+	Version                int64            `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
 // PoolToken is a pool with its token, which is shown this once.

@@ -24,6 +24,7 @@ type ProjectSettings struct {
 	Description *string   `json:"description,omitempty" maxLength:"1000" doc:"What the project is"`
 	Approval    *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in its workspaces and those of the projects below it; with required false it is taken away"`
 	Pool        *string   `json:"pool,omitempty" maxLength:"64" doc:"Name of a pool; empty takes that of the project above it" example:"production"`
+	Version     int64     `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
 // Assignments are what a pool is assigned to.

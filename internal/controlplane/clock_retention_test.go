@@ -442,14 +442,15 @@ func (w *world) ofOldRuns(records int) {
 	}
 }
 
-// counted is a store that knows how many records it holds.
+// counted is a store that knows how many records it holds, and how often it was written to.
 type counted struct {
 	store.Store
-	records int
+	records, commits int
 }
 
 // Commit implements store.Store.
 func (c *counted) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	c.commits++
 	err := c.Store.Commit(ctx, id, ops...)
 	for _, op := range ops {
 		switch {

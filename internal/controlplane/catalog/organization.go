@@ -168,8 +168,13 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 		if o, _, err = ledger.Load[record.Organization](ctx, c, k); err != nil {
 			return err
 		}
-		days := o.Days()
+		version = c.Version(k)
+		if err := c.At(k, in.Version, "organization"); err != nil {
+			return err
+		}
+		before, days := o, o.Days()
 		days.Artifacts = o.Retention.Artifacts // their default goes by that of workflows
+		before.Retention = days
 		o.Retention, err = retention(days, in)
 		if err != nil {
 			return err
@@ -180,8 +185,11 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 		if rerouted, err = settleOrganization(ctx, c, &o, in); err != nil {
 			return err
 		}
+		if o == before && !c.Alters(record.ApprovalKey(o.Name, "")) {
+			return ledger.ErrUnchanged
+		}
 		c.Put(k, o)
-		version = c.Version(k) + 1
+		version++
 		identity.Audit(c, who, "organization.update", who.Organization, "done", asSet(in))
 		return nil
 	})

@@ -257,6 +257,9 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 			}
 			return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
 		}
+		if err := c.At(nk, in.Version, "pool"); err != nil {
+			return err
+		}
 		if key != "" {
 			if c.Version(keys[1]) != store.Absent {
 				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
@@ -360,12 +363,17 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 	var version int64
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		rerouted = false
 		before, err := byName(ctx, c, who.Organization, name)
 		if err != nil {
 			return err
 		}
 		in, err := settings(before)
 		if err != nil {
+			return err
+		}
+		k := record.PoolKey(who.Organization, before.ID)
+		if err := c.At(k, in.Version, "pool"); err != nil {
 			return err
 		}
 		rec = before
@@ -395,9 +403,11 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 			c.Remove(record.PoolNameKey(who.Organization, before.Name))
 			c.Create(nk, record.Name{ID: rec.ID})
 		}
-		k := record.PoolKey(who.Organization, rec.ID)
-		version = c.Version(k) + 1
-		c.Put(k, rec)
+		version = c.Version(k)
+		if c.Put(k, rec); !c.Alters(k, record.WakeTargetKey(rec.ID)) {
+			return ledger.ErrUnchanged
+		}
+		version++
 		if rerouted = reroutes(before, rec); rerouted {
 			if rerouted, err = rerouteLabels(ctx, c, who.Organization); err != nil {
 				return err

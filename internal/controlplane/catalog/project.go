@@ -219,6 +219,9 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 		if c.Version(k) != store.Absent {
 			return workflow.Refuse(workflow.ErrExists, "name", "there is a project %s already", name)
 		}
+		if err := c.At(k, in.Version, "project"); err != nil {
+			return err
+		}
 		rec := record.Project{ID: record.NewID("prj_", c.Now), Name: name, Parent: record.GlobalProject, Created: c.Now}
 		if err := settleProject(ctx, c, who.Organization, &rec, in, 1); err != nil {
 			return err
@@ -306,6 +309,7 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 	}
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
+		rerouted = false
 		if in.Parent != nil { // no two moves together may make a circle, or a tree that is too deep
 			if err := c.Tree(ctx, who.Organization); err != nil {
 				return err
@@ -313,6 +317,10 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		}
 		chain, err := Projects(ctx, c, who.Organization, name)
 		if err != nil {
+			return err
+		}
+		k := record.ProjectKey(who.Organization, name)
+		if err := c.At(k, in.Version, "project"); err != nil {
 			return err
 		}
 		rec, height := chain[0], 1
@@ -328,7 +336,10 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		if err := settleProject(ctx, c, who.Organization, &rec, in, height); err != nil {
 			return err
 		}
-		c.Put(record.ProjectKey(who.Organization, name), rec)
+		if rec == chain[0] && !c.Alters(record.ApprovalKey(who.Organization, name)) {
+			return ledger.ErrUnchanged
+		}
+		c.Put(k, rec)
 		identity.Audit(c, who, "project.update", name, "done", strings.Join(changed(in), ", "))
 		if rerouted = rec.PoolID != chain[0].PoolID || rec.Parent != chain[0].Parent; rerouted {
 			return Reroute(ctx, c, who.Organization)

@@ -84,6 +84,9 @@ func (p *Calls) CreateService(ctx context.Context, who Principal, in api.NewServ
 		if c.Version(k) != store.Absent {
 			return workflow.Refuse(workflow.ErrExists, "name", "there is a service principal %s already: choose another name, or rotate its secret", in.Name)
 		}
+		if err := c.At(k, in.Version, "service principal"); err != nil {
+			return err
+		}
 		s := record.ServicePrincipal{ID: record.NewID("sp_", c.Now), Name: in.Name, Created: c.Now}
 		if err := settleService(ctx, c, who.Organization, &s, in.ServicePrincipalSettings); err != nil {
 			return err
@@ -133,10 +136,16 @@ func loadService(ctx context.Context, c *ledger.Change, org, name string) (recor
 // UpdateService changes the settings that are named. They act on its tokens at once.
 func (p *Calls) UpdateService(ctx context.Context, who Principal, name string, in api.ServicePrincipalSettings) (out api.ServicePrincipal, err error) {
 	err = p.changeService(ctx, who, name, "service_principal.update", func(ctx context.Context, c *ledger.Change, k store.Key, s *record.ServicePrincipal) (string, error) {
+		if err := c.At(k, in.Version, "service principal"); err != nil {
+			return "", err
+		}
 		if err := settleService(ctx, c, who.Organization, s, in); err != nil {
 			return "", err
 		}
-		c.Put(k, *s)
+		if c.Put(k, *s); !c.Alters(k) {
+			out = viewService(c.Now)(*s, c.Version(k))
+			return "", ledger.ErrUnchanged
+		}
 		out = viewService(c.Now)(*s, c.Version(k)+1)
 		if s.Disabled {
 			return "disabled", nil

@@ -3,7 +3,6 @@ package identity
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -43,8 +42,6 @@ func SettingsFor[T api.Setting, V any](l *ledger.Ledger, name string, rules Sett
 	return &Settings[T, V]{row: row, ledger: l, rules: rules}
 }
 
-var errUnchanged = errors.New("nothing to change")
-
 // Put creates or changes a setting.
 func (s *Settings[T, V]) Put(ctx context.Context, who Principal, in T) (out T, outcome api.Outcome, err error) {
 	action := s.row.Name + ".apply"
@@ -62,8 +59,8 @@ func (s *Settings[T, V]) Put(ctx context.Context, who Principal, in T) (out T, o
 		if err != nil {
 			return err
 		}
-		if version != 0 && version != c.Version(key) {
-			return workflow.Refuse(workflow.ErrConflict, "version", "the %s was changed by someone else: it has version %d now", s.row.Noun(), c.Version(key))
+		if err := c.At(key, version, s.row.Noun()); err != nil {
+			return err
 		}
 		before := &old
 		if !exists {
@@ -78,7 +75,7 @@ func (s *Settings[T, V]) Put(ctx context.Context, who Principal, in T) (out T, o
 		}
 		if exists && reflect.DeepEqual(prepared, old.V) {
 			outcome, out = api.OutcomeUnchanged, s.rules.View(old, c.Version(key))
-			return errUnchanged
+			return ledger.ErrUnchanged
 		}
 		rec := record.Settings[V]{ID: cmp.Or(old.ID, record.NewID(s.row.IDs, c.Now)), Created: old.Created, By: who.Name, ByID: who.ID, V: prepared}
 		if outcome = api.OutcomeChanged; !exists {
@@ -94,9 +91,6 @@ func (s *Settings[T, V]) Put(ctx context.Context, who Principal, in T) (out T, o
 		out = s.rules.View(rec, c.Version(key)+1)
 		return nil
 	})
-	if errors.Is(err, errUnchanged) {
-		err = nil
-	}
 	return out, outcome, err
 }
 

@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -57,6 +59,10 @@ func (l *Ledger) View() *Change {
 	return c
 }
 
+// ErrUnchanged is what a decision ends with that finds everything as it is wanted: nothing is written then, whatever was
+// planned, and that is no error.
+var ErrUnchanged = errors.New("nothing to change")
+
 // Change decides and commits one change and then wakes those for whom it made work claimable. A decision that changes
 // nothing writes nothing.
 func (l *Ledger) Change(ctx context.Context, decision Decision) error {
@@ -85,6 +91,9 @@ func (l *Ledger) ChangeAfter(ctx context.Context, before Ahead, decision Decisio
 		}
 		return ops, c.expiring(ctx, ops)
 	})
+	if errors.Is(err, ErrUnchanged) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -229,6 +238,22 @@ func AllOf[T any](ctx context.Context, c *Change, s store.Scan) iter.Seq2[T, err
 
 // Version is what the commit must name for a key: 0 if there was no record.
 func (c *Change) Version(k store.Key) int64 { return c.Read.Version(k) }
+
+// At refuses a change of a record that has another version than the one that its caller has seen; 0 means that the caller
+// does not say which. what names the record to people.
+func (c *Change) At(k store.Key, version int64, what string) error {
+	if version != 0 && version != c.Version(k) {
+		return workflow.Refuse(workflow.ErrConflict, "version", "the %s was changed by someone else: it has version %d now", what, c.Version(k))
+	}
+	return nil
+}
+
+// Alters says whether what is planned changes one of some records, which were read.
+func (c *Change) Alters(keys ...store.Key) bool {
+	return slices.ContainsFunc(c.ops, func(op store.Op) bool {
+		return slices.Contains(keys, op.Key()) && (op.IsDelete() || op.IsPut() && !bytes.Equal(op.Record().Value, c.Read[op.Key()].Value))
+	})
+}
 
 // Put writes a record in place of what was read.
 func (c *Change) Put(k store.Key, v any) { c.PutUntil(k, v, time.Time{}) }
