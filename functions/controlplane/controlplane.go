@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -124,6 +125,10 @@ func clean(in events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPRequest, e
 // cleanREST is clean for an event of a REST API.
 func cleanREST(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, error) {
 	in, err := gateway.REST(in)
+	// A REST API without binary media types passes on a compressed body as the base64 that it has in the answer.
+	const accepts = "Accept-Encoding"
+	maps.DeleteFunc(in.Headers, func(name, _ string) bool { return strings.EqualFold(name, accepts) })
+	maps.DeleteFunc(in.MultiValueHeaders, func(name string, _ []string) bool { return strings.EqualFold(name, accepts) })
 	for name, values := range in.MultiValueHeaders {
 		if !strings.EqualFold(name, api.HeaderRequestID) {
 			continue

@@ -36,6 +36,10 @@ func TestHandle_RequestsOfARESTAPI(t *testing.T) {
 	if got := w.rest("POST", "/v1/pools", `{"name":"other"}`, encoded); got.StatusCode != 201 && got.StatusCode != 200 {
 		t.Errorf("base64: %d %s", got.StatusCode, got.Body)
 	}
+	zips := func(e *events.APIGatewayProxyRequest) { e.MultiValueHeaders["accept-encoding"] = []string{"gzip"} }
+	if got := w.rest("GET", "/openapi.json", "", zips); got.StatusCode != 200 || got.IsBase64Encoded || !strings.HasPrefix(got.Body, "{") {
+		t.Errorf("a caller that takes gzip: %d, base64 %t, %.40s", got.StatusCode, got.IsBase64Encoded, got.Body)
+	}
 	broken := func(e *events.APIGatewayProxyRequest) { e.Body, e.IsBase64Encoded = "%", true }
 	if got := w.rest("POST", "/v1/pools", "", broken); got.StatusCode != 422 || !slices.Equal(got.MultiValueHeaders["Content-Type"], []string{"application/problem+json"}) {
 		t.Errorf("broken base64: %d %v %s", got.StatusCode, got.MultiValueHeaders, got.Body)

@@ -84,7 +84,7 @@ func describe() huma.Config {
 // its answer.
 func (r registration) operation(in, out reflect.Type) huma.Operation {
 	op := huma.Operation{
-		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: r.takes(), Tags: []string{r.tag},
+		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: strings.TrimSpace(r.takes() + " " + r.note), Tags: []string{r.tag},
 		DefaultStatus: r.status, Responses: map[string]*huma.Response{},
 		// The body is read, within bounds of time and size, by the middleware; what huma does then is
 		// to lift the connection's read deadline, which would cut a long poll short.

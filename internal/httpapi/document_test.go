@@ -2,11 +2,14 @@ package httpapi_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"flag"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,6 +76,38 @@ func TestDocument_SchemasAreThoseOfTheCode(t *testing.T) {
 		if got := answer.Header().Get("Content-Type"); answer.Code != http.StatusOK || got != "application/schema+json" || !*update && !bytes.Equal(answer.Body.Bytes(), want) {
 			t.Errorf("%s: %d %s, or it is another one", path, answer.Code, got)
 		}
+	}
+}
+
+// Who reads the document often gets it once, and then hears that it is still the same.
+func TestDocument_IsTaggedAndCompressed(t *testing.T) {
+	w := newWorld(t)
+	get := func(accept, known string) *httptest.ResponseRecorder {
+		return w.send(t, request{method: http.MethodGet, path: "/openapi.json", header: map[string]string{"Accept-Encoding": accept, "If-None-Match": known}})
+	}
+	plain := get("", "")
+	tags := map[string]bool{}
+	for accept, zipped := range map[string]bool{"": false, "br, gzip;q=0.5": true, "GZIP": true, "gzip;q=0": false, "gzip; q=0.00, br": false} {
+		answer := get(accept, "")
+		text, header := io.Reader(answer.Body), answer.Header()
+		if header.Get("Content-Encoding") == "gzip" {
+			var err error
+			if text, err = gzip.NewReader(answer.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := io.ReadAll(text)
+		tag := header.Get("ETag")
+		if tags[tag] = true; err != nil || !bytes.Equal(got, plain.Body.Bytes()) || (header.Get("Content-Encoding") == "gzip") != zipped ||
+			!strings.HasPrefix(tag, `"`) || header.Get("Vary") != "Accept-Encoding" || header.Get("Cache-Control") != "no-cache" {
+			t.Errorf("%q: %v, %d bytes with %v", accept, err, len(got), header)
+		}
+		if again := get(accept, `"other", `+tag); again.Code != http.StatusNotModified || again.Body.Len() > 0 || again.Header().Get("ETag") != tag {
+			t.Errorf("%q again: answered %d with %d bytes", accept, again.Code, again.Body.Len())
+		}
+	}
+	if len(tags) != 2 {
+		t.Errorf("the tags are %v, want one for each of the two", tags)
 	}
 }
 

@@ -47,7 +47,7 @@ type server struct {
 	version  string
 	mux      *http.ServeMux
 	routes   []func(huma.API) // registers each route, for the document
-	document func() ([]byte, error)
+	document func() (*served, error)
 
 	gate *admission.Gate
 }
@@ -82,7 +82,10 @@ func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s.scheduleRoutes()
 	s.stackRoutes()
 	s.runnerRoutes()
-	s.document = sync.OnceValues(s.describeAll)
+	s.document = sync.OnceValues(func() (*served, error) {
+		text, err := s.describeAll()
+		return compress(text), err
+	})
 	return s
 }
 
@@ -106,13 +109,12 @@ func (s *server) openRoutes() {
 			return reply(api.Health{Status: "ok", Version: s.version}, nil)
 		}))
 	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
-		text, err := s.document()
+		doc, err := s.document()
 		if err != nil {
 			s.writeProblem(w, r, fmt.Errorf("write the API's document: %w", err))
 			return
 		}
-		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(text)
+		doc.serve(w, r)
 	})
 }
 
@@ -131,7 +133,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost + " " + tokenPath:
 		b.asOAuth()
 	}
-	b.header.Set("Cache-Control", "no-store")
+	if b.header.Get("Cache-Control") == "" {
+		b.header.Set("Cache-Control", "no-store")
+	}
 	b.header.Set("X-Content-Type-Options", "nosniff")
 	b.header.Set(api.HeaderRequestID, id)
 	if err := b.flush(); err != nil {

@@ -21,7 +21,7 @@ type Paged struct {
 
 // Keyed makes a repeat of a request recognisable.
 type Keyed struct {
-	Key string `header:"Idempotency-Key" maxLength:"128" doc:"The same key with the same request answers as it did the first time, and does nothing more"`
+	Key string `header:"Idempotency-Key" maxLength:"128" doc:"The same key with the same request does nothing more, and answers as it did the first time unless the operation says otherwise; with another request it is refused with idempotency_key_reused. It is remembered for a day"`
 }
 
 // ByPool names a pool in the address.

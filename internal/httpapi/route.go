@@ -64,6 +64,7 @@ type route struct {
 	answer   reflect.Type // of a body whose type only a row of package kind knows
 	named    kind.Kind    // what the address names, where it is ByName
 	errors   []int        // statuses beyond those that every route of its kind may answer
+	note     string       // what a caller must know beside the summary
 }
 
 // answer is a successful answer with a body, a T. The body is not declared as one, so that all answers have the same

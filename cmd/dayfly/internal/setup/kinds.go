@@ -237,7 +237,9 @@ func (p *planner) pool(ctx context.Context, ch *Change, want api.PoolSettings) e
 	have, err := p.cl.Pool(ctx, name)
 	if err == nil {
 		ch.stage = kind.StageAssignments
-		return ch.settled(asPool(have), want, true, func(ctx context.Context) error {
+		compared := want
+		compared.Version = 0 // it says of what this is a change, and changes nothing itself
+		return ch.settled(asPool(have), compared, true, func(ctx context.Context) error {
 			_, err := p.cl.UpdatePool(ctx, name, want)
 			return err
 		})
@@ -277,7 +279,9 @@ func (p *planner) project(ctx context.Context, ch *Change, want api.ProjectSetti
 	}
 	have, err := p.cl.Project(ctx, name)
 	if err == nil {
-		return ch.settled(asProject(have), want, true, func(ctx context.Context) error {
+		compared := want
+		compared.Version = 0 // as of a pool
+		return ch.settled(asProject(have), compared, true, func(ctx context.Context) error {
 			change := want
 			change.Name = nil
 			_, err := p.cl.UpdateProject(ctx, name, change)
@@ -320,7 +324,9 @@ func (p *planner) organization(ctx context.Context, ch *Change, want api.Organiz
 	if err != nil {
 		return err
 	}
-	err = ch.settled(asOrganization(have), want, true, func(ctx context.Context) error {
+	compared := want
+	compared.Version = 0 // as of a pool
+	err = ch.settled(asOrganization(have), compared, true, func(ctx context.Context) error {
 		_, err := p.cl.UpdateOrganization(ctx, want)
 		return err
 	})
