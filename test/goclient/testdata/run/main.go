@@ -28,7 +28,7 @@ func run(ctx context.Context, url, token, source string) error {
 		return err
 	}
 	put, err := c.PutWorkspaceWithResponse(ctx, "hello", Workspace{
-		Name: "hello", Engine: WorkspaceEngine("command"), Source: Source{Directory: &source}, Commands: &map[string]string{"update": "echo from a client that was generated"},
+		Name: "hello", Engine: "command", Source: Source{Directory: &source}, Commands: &map[string]string{"update": "echo from a client that was generated"},
 	})
 	if err != nil {
 		return err
