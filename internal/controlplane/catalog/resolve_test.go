@@ -62,7 +62,7 @@ func gets(w api.Workspace, chain []record.Project, defaultPool string, pool reco
 	return pool.BuiltIn
 }
 
-func TestChoose_IsAsTheRulesSayOverRandomTreesAssignmentsAndLabels(t *testing.T) {
+func TestChoose_MatchesResolverOnRandomTrees(t *testing.T) {
 	labels, names := []string{"a", "b", "c", "d"}, []string{"s1", "s2", "s3"}
 	yes := 0
 	for seed := range uint64(3000) {
