@@ -234,7 +234,7 @@ func TestPass_WakesWhomAnEndDidNot(t *testing.T) {
 	}
 }
 
-// The pass says it if a limit does not count what is active, and changes nothing.
+// The pass says it if a limit does not match its active workflows, and changes nothing.
 func TestPass_SaysThatALimitDoesNotAddUp(t *testing.T) {
 	for name, of := range map[string]struct {
 		limit  string // as it is stored
@@ -274,7 +274,7 @@ func TestPass_SaysThatALimitDoesNotAddUp(t *testing.T) {
 			}
 			w.pass()
 			w.pass()
-			if got := strings.Contains(said.String(), "does not count what is active"); got != of.want {
+			if got := strings.Contains(said.String(), "does not match its active workflows"); got != of.want {
 				t.Errorf("said %t, want %t: %s", got, of.want, said.String())
 			}
 			if of.during != (claimed == 1) {

@@ -170,7 +170,7 @@ func TestPull_AReleaseIsOnlyForWhatItsMemberMayRun(t *testing.T) {
 	f.must(err)
 	f.repository("third", "https://forge.example/example/infra", func(ws *api.Workspace) { ws.Project = "mine" })
 	f.event("pull_request-edited-base")
-	f.answers("who released the commit is no member any more")
+	f.answers("the person who released the commit is no longer a member")
 }
 
 // An event is a reason to look: what it says counts only if the host says the same.

@@ -11,13 +11,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Requirements are those of the organization, the projects and the workspace that require approvals, in that order, the
-// root of the projects first. The change has read the workspace. from are the records that this follows from, for a
-// caller whose commit must not outlive a change of them: to name records that a whole organization shares makes its
-// commits wait for one another, and costs units.
+// Requirements are those of the organization, the projects and the workspace that require approvals, in that order,
+// the root of the projects first. The change has read the workspace. from are the keys of the records behind them,
+// for a caller whose commit must fail if one of them changes. A commit that names records which a whole organization
+// shares waits for other commits, and costs units.
 //
-// All is read at once where the records lay the last time. A caller that reads the ApprovalKey of the workspace's
-// project with LoadLinked before reads them with its own records.
+// All records are read at once if they are those of the last time. A caller that reads the ApprovalKey of the
+// workspace's project with LoadLinked before reads them with its own records.
 func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (out []rules.Requirement, from []store.Key, err error) {
 	first := record.ApprovalKey(org, ws.W.Project)
 	if err := c.LoadLinked(ctx, first); err != nil {
@@ -58,9 +58,9 @@ func Requirements(ctx context.Context, c *ledger.Change, org string, ws record.W
 	return out, append(from, keys...), nil
 }
 
-// requires sets what an organization or one of its projects requires; nil leaves it as it is. What is taken away
-// leaves a record behind, so that its version never begins again.
-func requires(ctx context.Context, c *ledger.Change, org, project string, in *api.Approval) error {
+// setApproval sets the approval that an organization or one of its projects requires; nil leaves it as it is. The
+// record of a removed approval stays, so that its version never begins again.
+func setApproval(ctx context.Context, c *ledger.Change, org, project string, in *api.Approval) error {
 	if in == nil {
 		return nil
 	}
@@ -79,7 +79,8 @@ func requires(ctx context.Context, c *ledger.Change, org, project string, in *ap
 	return nil
 }
 
-// approvalsOf reads what projects require, or with an empty name the organization; nil where nothing is required.
+// approvalsOf reads the approvals that projects require, or for an empty name the organization; nil where none is
+// required.
 func (p *Calls) approvalsOf(ctx context.Context, org string, projects ...string) ([]*api.Approval, error) {
 	var keys []store.Key
 	for _, name := range projects {

@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// AssignPool changes what a pool is assigned to, all in one commit.
+// AssignPool changes the assignments of a pool, all in one commit.
 func (p *Calls) AssignPool(ctx context.Context, who identity.Principal, name string, in api.AssignmentChange) (api.Pool, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.assign", name); err != nil {
 		return api.Pool{}, err
@@ -56,7 +56,7 @@ func assigned(before record.Pool, in api.AssignmentChange) (out api.PoolSettings
 	return out, nil
 }
 
-// ExplainPools says of each pool whether it would get a workflow of a workspace, and why or why not.
+// ExplainPools says for each pool whether it would get a workflow of a workspace, and why or why not.
 func (p *Calls) ExplainPools(ctx context.Context, who identity.Principal, in api.ExplainPools) (api.Page[api.PoolVerdict], error) {
 	out := api.Page[api.PoolVerdict]{Items: []api.PoolVerdict{}}
 	c := p.ledger.View()

@@ -1,5 +1,5 @@
-// Package catalog is what an organization has: itself, its pools, who they are for and who polls for them, its
-// workspaces with their settings, and the policies that its runs are held to. It refuses settings that could not run.
+// Package catalog keeps the settings of an organization: its projects, its pools with their assignments and
+// instances, its workspaces, and the policies of its runs. It refuses settings that could not run.
 package catalog
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 )
 
-// Config is what the checks of settings depend on. The zero value works.
+// Config has the properties of the installation that settings are checked against. The zero value works.
 type Config struct {
 	// DefaultState is where the engine's state of a workspace is kept if the workspace names no place and its code
 	// declares none; empty means nowhere.
@@ -17,7 +17,7 @@ type Config struct {
 	NoWakes      bool // wake targets are not used, so a pool with one is refused
 }
 
-// Calls answers what is asked about organizations, pools, workspaces and policies.
+// Calls answers requests about organizations, pools, workspaces and policies.
 type Calls struct {
 	PolicyGroups *identity.Settings[api.PolicyGroup, api.PolicyGroup]
 	Waivers      *identity.Settings[api.Waiver, api.Waiver]

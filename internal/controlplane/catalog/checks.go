@@ -36,27 +36,27 @@ const (
 // Targets are the workspaces and projects that a thing is for.
 type Targets struct{ Workspaces, Projects []string }
 
-// CheckTargets refuses names of workspaces and projects that do not exist. Nothing that is named anew is deleted meanwhile;
-// names that a thing has already may be of what was deleted since.
+// CheckTargets refuses unknown workspaces and projects. The commit fails if one that is named anew is deleted
+// meanwhile. Names that the thing had before are not checked: they may be those of deleted ones.
 func CheckTargets(ctx context.Context, c *ledger.Change, org, noun string, in, old Targets) error {
 	for _, list := range []struct {
-		field, what   string
-		most          int
+		field, kind   string
+		limit         int
 		key           func(org, name string) store.Key
 		names, before []string
 	}{
 		{"workspaces", "workspace", maxTargetWorkspaces, record.WorkspaceKey, in.Workspaces, old.Workspaces},
 		{"projects", "project", maxTargetProjects, record.ProjectKey, in.Projects, old.Projects},
 	} {
-		if len(list.names) > list.most {
-			return workflow.Invalid(list.field, "a %s names at most %s", noun, text.Count(list.most, list.what))
+		if len(list.names) > list.limit {
+			return workflow.Invalid(list.field, "a %s names at most %s", noun, text.Count(list.limit, list.kind))
 		}
 		var keys []store.Key
 		for _, name := range list.names {
 			if workflow.CheckWorkspaceName(name) != nil {
-				return workflow.Invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
+				return workflow.Invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.kind)
 			}
-			if !slices.Contains(list.before, name) && (list.what == "workspace" || name != record.GlobalProject) {
+			if !slices.Contains(list.before, name) && (list.kind == "workspace" || name != record.GlobalProject) {
 				keys = append(keys, list.key(org, name))
 			}
 		}
@@ -65,14 +65,14 @@ func CheckTargets(ctx context.Context, c *ledger.Change, org, noun string, in, o
 			return err
 		}
 		if missing {
-			return workflow.Invalid(list.field, "there is no %s %s: make it first, or correct the name", list.what, strings.TrimPrefix(k.Sort, list.what+"/"))
+			return workflow.Invalid(list.field, "there is no %s %s: make it first, or correct the name", list.kind, strings.TrimPrefix(k.Sort, list.kind+"/"))
 		}
 	}
 	return nil
 }
 
-// CheckURL refuses an address that must not be called. Whether it is private is seen by who calls it. An address may hold
-// a secret that was put there by mistake, so it is never repeated.
+// CheckURL refuses an address that must not be called. The caller of the address checks whether it is private. An
+// address may hold a secret that was put there by mistake, so it is never repeated.
 func CheckURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || len(address) > 2000 || u.Hostname() == "" || u.Opaque != "" || u.Fragment != "" {

@@ -41,10 +41,10 @@ func newlyNamed(before, in api.Workspace) (out []named) {
 	return out
 }
 
-// settleGraph adds to a change of a workspace what it means for the dependencies of its organization. A workspace that
-// is named must be there and be seen by who names it. A workspace that is refused for its name alone may be part of a
-// set that is applied together, so the refusal says what to do.
-func settleGraph(ctx context.Context, c *ledger.Change, who identity.Principal, before, in api.Workspace) error {
+// updateGraph adds the new dependencies of a workspace to the graph of its organization. who must be able to see each
+// workspace that is named anew. A missing one may be part of a set that is applied together, so the refusal says what
+// to do.
+func updateGraph(ctx context.Context, c *ledger.Change, who identity.Principal, before, in api.Workspace) error {
 	was, wasSensitive := rules.DependsOn(before)
 	on, sensitive := rules.DependsOn(in)
 	if len(was)+len(on) == 0 {
@@ -69,13 +69,13 @@ func settleGraph(ctx context.Context, c *ledger.Change, who identity.Principal, 
 		return workflow.Refuse(workflow.ErrInvalid, fieldOf(in, path[1]), "workspaces would depend on one another: %s; take one of these dependencies away", cycleText(path))
 	}
 	if n := rules.Edges(graph.On); n > record.MaxDependencies {
-		return workflow.Refuse(workflow.ErrTooLarge, "inputs", "the workspaces of an organization have at most %d dependencies together, and this would make it %d: put what always changes together into one workspace", record.MaxDependencies, n)
+		return workflow.Refuse(workflow.ErrTooLarge, "inputs", "the workspaces of an organization have at most %d dependencies together, and this would make it %d: put resources that always change together into one workspace", record.MaxDependencies, n)
 	}
 	c.Put(k, graph)
 	return nil
 }
 
-// with is a graph in which a workspace depends on others. The one that was read is left as it is.
+// with is a graph in which a workspace depends on others. The graph that was read does not change.
 func with(graph record.Graph, name string, on, sensitive []string) record.Graph {
 	set := func(all map[string][]string, list []string) map[string][]string {
 		out := maps.Clone(all)
@@ -102,15 +102,15 @@ func fieldOf(in api.Workspace, other string) string {
 
 // cycleText shows a cycle. A very long one is cut in the middle.
 func cycleText(path []string) string {
-	const most = 12
-	if len(path) > most {
-		path = slices.Concat(path[:most/2], []string{"..."}, path[len(path)-most/2:])
+	const maxShown = 12
+	if len(path) > maxShown {
+		path = slices.Concat(path[:maxShown/2], []string{"..."}, path[len(path)-maxShown/2:])
 	}
 	return strings.Join(path, " -> ")
 }
 
-// mayName refuses a dependency on a workspace that is not there, or that who may not see. A sensitive output is given by
-// an admin of both workspaces: whoever may submit runs of the one that takes it can read it.
+// mayName refuses a dependency on a workspace that does not exist, or that who may not see. Only an admin of both
+// workspaces can share a sensitive output: anyone with the right to submit runs of the receiving one can read it.
 func mayName(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Workspace, n named) error {
 	gone := workflow.Refuse(workflow.ErrNotFound, n.field, "there is no workspace %s that you may see: apply that one first, or correct the name; dayfly apply -f with all files orders them by itself", n.workspace)
 	if n.workspace == in.Name {
@@ -149,8 +149,8 @@ func sameSensitive(a, b api.Workspace) bool {
 	return slices.Equal(slices.DeleteFunc(slices.Clone(a.Inputs), plain), slices.DeleteFunc(slices.Clone(b.Inputs), plain))
 }
 
-// leaveGraph adds to the deletion of a workspace what it means for the dependencies. It refuses while others depend on
-// it. The record is written in any case: a dependency that is made at the same moment must not miss the deletion.
+// leaveGraph removes a deleted workspace from the graph of dependencies. It refuses while others depend on it. The
+// record is written in any case: a dependency that is made at the same moment must not miss the deletion.
 func leaveGraph(ctx context.Context, c *ledger.Change, org, name string) error {
 	k := record.GraphKey(org)
 	graph, _, err := ledger.Load[record.Graph](ctx, c, k)
@@ -166,17 +166,17 @@ func leaveGraph(ctx context.Context, c *ledger.Change, org, name string) error {
 
 // unscheduled refuses to delete a workspace or a project that a schedule names: its runs would go on with another one that
 // is made under the name. The change goes by the whole tree of projects.
-func unscheduled(ctx context.Context, c *ledger.Change, org, what, name string) error {
+func unscheduled(ctx context.Context, c *ledger.Change, org, noun, name string) error {
 	for s, err := range ledger.AllOf[record.Settings[api.Schedule]](ctx, c, record.SettingsOf(org, kind.Schedule, 100)) {
 		if err != nil {
 			return err
 		}
 		names := s.V.Workspaces
-		if what == "project" {
+		if noun == "project" {
 			names = s.V.Projects
 		}
 		if slices.Contains(names, name) {
-			return workflow.Refuse(workflow.ErrInUse, what, "schedule %s names %s %s: have an admin of the organization take it out first", s.V.Name, what, name)
+			return workflow.Refuse(workflow.ErrInUse, noun, "schedule %s names %s %s: have an admin of the organization take it out first", s.V.Name, noun, name)
 		}
 	}
 	return nil
@@ -189,7 +189,7 @@ func dependText(n int) string {
 	return text.Count(n, "workspace") + " depend"
 }
 
-// Graph says which workspaces depend on which, of those that who may see.
+// Graph lists the dependencies between the workspaces that who may see.
 func (p *Calls) Graph(ctx context.Context, who identity.Principal) (api.Graph, error) {
 	out := api.Graph{Workspaces: []string{}, Dependencies: []api.Dependency{}}
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.graph", "", who.AnyProject); err != nil {

@@ -1,4 +1,4 @@
 package catalog
 
-// Changed is what the audit trail says of a change of a pool.
+// Changed is the detail of a change of a pool in the audit trail.
 var Changed = changed

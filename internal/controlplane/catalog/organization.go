@@ -173,16 +173,16 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 			return err
 		}
 		before, days := o, o.Days()
-		days.Artifacts = o.Retention.Artifacts // their default goes by that of workflows
+		days.Artifacts = o.Retention.Artifacts // their default depends on that of workflows
 		before.Retention = days
 		o.Retention, err = retention(days, in)
 		if err != nil {
 			return err
 		}
-		if err := requires(ctx, c, o.Name, "", in.Approval); err != nil {
+		if err := setApproval(ctx, c, o.Name, "", in.Approval); err != nil {
 			return err
 		}
-		if rerouted, err = settleOrganization(ctx, c, &o, in); err != nil {
+		if rerouted, err = applyOrganization(ctx, c, &o, in); err != nil {
 			return err
 		}
 		if o == before && !c.Alters(record.ApprovalKey(o.Name, "")) {
@@ -202,9 +202,9 @@ func (p *Calls) UpdateOrganization(ctx context.Context, who identity.Principal, 
 	return p.viewOrganization(ctx, o, version)
 }
 
-// settleOrganization applies the limit and the default pool to an organization. rerouted says that the caller must call
-// RerouteAll after the commit.
-func settleOrganization(ctx context.Context, c *ledger.Change, o *record.Organization, in api.OrganizationSettings) (rerouted bool, err error) {
+// applyOrganization applies the limit and the default pool to an organization. rerouted says that the caller must
+// call RerouteAll after the commit.
+func applyOrganization(ctx context.Context, c *ledger.Change, o *record.Organization, in api.OrganizationSettings) (rerouted bool, err error) {
 	set(&o.Limit, in.Limit)
 	if o.Limit < 0 || o.Limit > maxLimit {
 		return false, workflow.Invalid("limit", "a limit lies between 0 (that of the installation) and %d", maxLimit)
@@ -215,7 +215,7 @@ func settleOrganization(ctx context.Context, c *ledger.Change, o *record.Organiz
 	return SetDefault(ctx, c, o, *in.DefaultPool)
 }
 
-// maxLimit is how many active workflows a limit can allow at most.
+// maxLimit is the highest limit of active workflows.
 const maxLimit = 100000
 
 // asSet says which settings are given, with their values.

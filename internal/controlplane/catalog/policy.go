@@ -11,9 +11,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Policies reads the policy groups that hold for a workspace now, with the waivers that a run of it may use that starts
-// now. The commit does not name the record that they are in: a whole organization shares it, and its commits would wait
-// for one another. So a start and a change of the same moment have no other order.
+// Policies reads the policy groups that hold for a workspace now, with the waivers for a run that starts now. The
+// commit does not name the record that they are in: a whole organization shares it, and its commits would wait for
+// one another. So a start and a change of the same moment have no other order.
 func Policies(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) ([]api.Policy, error) {
 	k := record.PoliciesKey(org)
 	all, ok, err := ledger.Load[record.Policies](ctx, c, k)

@@ -23,8 +23,8 @@ import (
 const (
 	// maxPolicies bounds record.Policies, which each submission and each start reads.
 	maxPolicies = 200 << 10
-	// longestWaiver is how far away the end of a waiver may be.
-	longestWaiver = 400 * record.Day
+	// maxWaiver is how far away the end of a waiver may be.
+	maxWaiver = 400 * record.Day
 )
 
 func policyGroups(l *ledger.Ledger) *identity.Settings[api.PolicyGroup, api.PolicyGroup] {
@@ -39,7 +39,7 @@ func policyGroups(l *ledger.Ledger) *identity.Settings[api.PolicyGroup, api.Poli
 		OnPut: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.PolicyGroup]) error {
 			g := rec.V
 			g.Description = "" // runs do not need it
-			return policies(ctx, c, org, func(all *record.Policies) error {
+			return changePolicies(ctx, c, org, func(all *record.Policies) error {
 				all.Groups = without(all.Groups, g.Name)
 				if !g.IsDisabled {
 					all.Groups = append(all.Groups, g)
@@ -48,7 +48,7 @@ func policyGroups(l *ledger.Ledger) *identity.Settings[api.PolicyGroup, api.Poli
 			})
 		},
 		OnDelete: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.PolicyGroup]) error {
-			return policies(ctx, c, org, func(all *record.Policies) error {
+			return changePolicies(ctx, c, org, func(all *record.Policies) error {
 				for _, w := range all.Waivers {
 					if w.Group == rec.V.Name { // they would hold for a group that is made under its name later
 						return workflow.Refuse(workflow.ErrInUse, "policy_group", "policy group %s has waivers that are in force, such as %s: delete them first", rec.V.Name, w.Name)
@@ -62,17 +62,17 @@ func policyGroups(l *ledger.Ledger) *identity.Settings[api.PolicyGroup, api.Poli
 }
 
 func briefPolicyGroup(g api.PolicyGroup) string {
-	said := g.Enforcement
+	out := g.Enforcement
 	if len(g.Workspaces) > 0 {
-		said += ", workspaces " + text.Some(g.Workspaces, 10)
+		out += ", workspaces " + text.Some(g.Workspaces, 10)
 	}
 	if len(g.Projects) > 0 {
-		said += ", projects " + text.Some(g.Projects, 10)
+		out += ", projects " + text.Some(g.Projects, 10)
 	}
 	if g.IsDisabled {
-		said += ", disabled"
+		out += ", disabled"
 	}
-	return said
+	return out
 }
 
 func waivers(l *ledger.Ledger) *identity.Settings[api.Waiver, api.Waiver] {
@@ -93,13 +93,13 @@ func waivers(l *ledger.Ledger) *identity.Settings[api.Waiver, api.Waiver] {
 		OnPut: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.Waiver]) error {
 			w := rec.V
 			w.GivenBy = rec.By
-			return policies(ctx, c, org, func(all *record.Policies) error {
+			return changePolicies(ctx, c, org, func(all *record.Policies) error {
 				all.Waivers = append(without(all.Waivers, w.Name), w)
 				return nil
 			})
 		},
 		OnDelete: func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[api.Waiver]) error {
-			return policies(ctx, c, org, func(all *record.Policies) error {
+			return changePolicies(ctx, c, org, func(all *record.Policies) error {
 				all.Waivers = without(all.Waivers, rec.V.Name)
 				return nil
 			})
@@ -115,8 +115,8 @@ func without[T api.Setting](list []T, name string) []T {
 	})
 }
 
-// policies changes what the runs of an organization are held to. Waivers that are over are left out.
-func policies(ctx context.Context, c *ledger.Change, org string, change func(*record.Policies) error) error {
+// changePolicies changes the policies of an organization's runs. It drops expired waivers.
+func changePolicies(ctx context.Context, c *ledger.Change, org string, change func(*record.Policies) error) error {
 	k := record.PoliciesKey(org)
 	all, _, err := ledger.Load[record.Policies](ctx, c, k)
 	if err != nil {
@@ -160,8 +160,8 @@ func preparePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api
 	return g, CheckTargets(ctx, c, org, "policy group", Targets{g.Workspaces, g.Projects}, before)
 }
 
-// prepareWaiver refuses a waiver that nothing could use, and one that says too little of itself. The commit fails if its
-// group or its workspace is changed meanwhile.
+// prepareWaiver refuses a waiver that no run could use, and one without a reason. The commit fails if its group or
+// its workspace is changed meanwhile.
 func prepareWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiver, _ *record.Settings[api.Waiver]) (api.Waiver, error) {
 	if err := workflow.CheckText("reason", w.Reason, 500); err != nil {
 		return w, err
@@ -176,8 +176,8 @@ func prepareWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiv
 		return w, workflow.Invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
 	case !w.Until.After(c.Now):
 		return w, workflow.Invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
-	case w.Until.After(c.Now.Add(longestWaiver)):
-		return w, workflow.Invalid("until", "a waiver ends at most 400 days from now, at %s", c.Now.Add(longestWaiver).UTC().Format(time.RFC3339))
+	case w.Until.After(c.Now.Add(maxWaiver)):
+		return w, workflow.Invalid("until", "a waiver ends at most 400 days from now, at %s", c.Now.Add(maxWaiver).UTC().Format(time.RFC3339))
 	case workflow.CheckWorkspaceName(w.Workspace) != nil:
 		return w, workflow.Invalid("workspace", "%q is not the name of a workspace", text.Cut(w.Workspace, 64))
 	case identity.CheckName(w.Group) != nil:

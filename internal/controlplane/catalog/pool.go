@@ -18,7 +18,7 @@ import (
 // Offline is how long a pool may be without a claim before it counts as offline.
 const Offline = 3 * time.Minute
 
-// serves refuses a workspace or a type of workflow that the pool does not serve, and says why.
+// serves refuses a workspace or a type of workflow that a pool does not serve, and says why.
 func serves(r record.Pool, s record.Scope, t workflow.Type) error {
 	if !r.AssignedTo(s) {
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "pool %s is not assigned to workspace %s; an admin can assign it, or the workspace can name another pool", r.Name, s.Workspace)
@@ -61,7 +61,7 @@ func Named(ctx context.Context, c *ledger.Change, org, name string) (record.Pool
 	return byName(ctx, c, org, cmp.Or(name, builtInPool))
 }
 
-// PoolNameKey leads to the pool that a workspace names, else to the built-in one.
+// PoolNameKey is the key of the name of the pool that a workspace names, else of the built-in one.
 func PoolNameKey(org string, w api.Workspace) store.Key {
 	return record.PoolNameKey(org, cmp.Or(w.Pool, builtInPool))
 }

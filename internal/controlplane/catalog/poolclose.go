@@ -32,8 +32,8 @@ func namedBy(ctx context.Context, c *ledger.Change, org, name string) (out []rec
 
 // unnamed refuses if a workspace, a notification, a git host or a trust rule names the pool.
 func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool, done string) error {
-	refuse := func(what, name string) error {
-		return workflow.Refuse(workflow.ErrInUse, "pool", "%s %s names pool %s; change it before the pool is %s", what, name, pool.Name, done)
+	refuse := func(noun, name string) error {
+		return workflow.Refuse(workflow.ErrInUse, "pool", "%s %s names pool %s; change it before the pool is %s", noun, name, pool.Name, done)
 	}
 	by, err := namedBy(ctx, c, org, pool.Name)
 	if err != nil {
@@ -69,9 +69,9 @@ func unnamed(ctx context.Context, c *ledger.Change, org string, pool record.Pool
 	return nil
 }
 
-// carryAlong gives a pool's new name to the workspaces that began to name it during the rename. Work that was
+// renameInWorkspaces gives a pool's new name to the workspaces that began to name it during the rename. Work that was
 // submitted during the rename names the pool by its id and needs no change.
-func (p *Calls) carryAlong(ctx context.Context, who identity.Principal, old, name string) error {
+func (p *Calls) renameInWorkspaces(ctx context.Context, who identity.Principal, old, name string) error {
 	by, err := namedBy(ctx, p.ledger.View(), who.Organization, old)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func unnamedAnywhere(ctx context.Context, c *ledger.Change, org string, pool rec
 	return nil
 }
 
-// waits says what waits for a pool, or "". While workspaces are routed again, more may come.
+// waits names some work that waits for a pool; "" if there is none. More may come while workspaces are routed again.
 func waits(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (string, error) {
 	rerouting, rk := record.ReroutingKey(org), record.RoutesKey(org)
 	if err := c.Load(ctx, rerouting, rk); err != nil {
@@ -158,7 +158,7 @@ func waits(ctx context.Context, c *ledger.Change, org string, pool record.Pool) 
 	return "", nil
 }
 
-// runs says what runs in a pool, or "".
+// runs says how many workflows run in a pool; "" if there are none.
 func runs(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (string, error) {
 	k := record.PoolLimitKey(org, pool.ID)
 	active, err := c.InUse(ctx, k)
@@ -169,9 +169,10 @@ func runs(ctx context.Context, c *ledger.Change, org string, pool record.Pool) (
 	return fmt.Sprintf("pool %s has %s", pool.Name, text.Count(active, "active workflow")), nil
 }
 
-// DeletePool closes a pool that nothing names and in which nothing runs, and deletes it with its tokens. What waits for it
-// goes to the pools that its workspaces lead to then. A workflow that was submitted during the check by a workspace that
-// began to name the pool is still served: the closed pool takes no new work, and is deleted when all its work has ended.
+// DeletePool closes a pool that nothing names and in which nothing runs, and deletes it with its tokens. Workflows
+// that wait for it go to the new pools of their workspaces. A workflow that was submitted during the check by a
+// workspace that began to name the pool is still served: the closed pool takes no new work, and is deleted when all
+// its work has ended.
 func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name string) error {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "pool.delete", name); err != nil {
 		return err
@@ -187,9 +188,9 @@ func (p *Calls) DeletePool(ctx context.Context, who identity.Principal, name str
 		if err := unnamedAnywhere(ctx, c, who.Organization, pool); err != nil {
 			return err
 		}
-		if what, err := runs(ctx, c, who.Organization, pool); what != "" || err != nil {
+		if busy, err := runs(ctx, c, who.Organization, pool); busy != "" || err != nil {
 			if err == nil {
-				err = workflow.Refuse(workflow.ErrInUse, "pool", "%s; cancel them or let them end", what)
+				err = workflow.Refuse(workflow.ErrInUse, "pool", "%s; cancel them or let them end", busy)
 			}
 			return err
 		}
@@ -235,10 +236,10 @@ func (p *Calls) remove(ctx context.Context, org, id string) error {
 			c.Remove(closed)
 			return nil
 		}
-		// First what runs: its end may make another run claimable, in the same commit. A claim of what is claimable moves the
-		// limit, which the commit checks.
-		for _, left := range []func(context.Context, *ledger.Change, string, record.Pool) (string, error){runs, waits} {
-			if what, err := left(ctx, c, org, pool); what != "" || err != nil {
+		// First the active workflows: the end of one may make another claimable, in the same commit. A claim changes
+		// the limit, which the commit checks.
+		for _, remaining := range []func(context.Context, *ledger.Change, string, record.Pool) (string, error){runs, waits} {
+			if work, err := remaining(ctx, c, org, pool); work != "" || err != nil {
 				return err
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// viewPool adds to a pool's record what other records say about it.
+// viewPool shows a pool with the data of it that is in other records.
 func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, version int64) (api.Pool, error) {
 	out := api.Pool{
 		ID: rec.ID, Name: rec.Name, Description: rec.Description, BuiltIn: rec.BuiltIn, IsDisabled: rec.Disabled,
@@ -60,8 +60,8 @@ func (p *Calls) viewPool(ctx context.Context, org string, rec record.Pool, versi
 	return out, nil
 }
 
-// settle applies settings to a pool's record and checks the result.
-func settle(r *record.Pool, in api.PoolSettings) error {
+// applyPool applies settings to a pool's record and checks the result.
+func applyPool(r *record.Pool, in api.PoolSettings) error {
 	if in.Name != nil {
 		if err := workflow.CheckPoolName(*in.Name); err != nil {
 			return err
@@ -108,24 +108,24 @@ func settle(r *record.Pool, in api.PoolSettings) error {
 	return checkAssignments(r)
 }
 
-// maxAssigned bounds each of the lists of what a pool is assigned to.
+// maxAssigned bounds each list of a pool's assignments.
 const maxAssigned = 500
 
-// checkAssignments checks what a pool is assigned to, and its labels.
+// checkAssignments checks the assignments and the labels of a pool.
 func checkAssignments(r *record.Pool) error {
 	for _, list := range []struct {
-		field, what string
+		field, noun string
 		names       []string
 	}{
 		{"assigned_workspaces", "workspace", r.AssignedNames()}, {"assigned_projects", "project", r.Projects},
 		{"assigned_stacks", "stack", r.Stacks}, {"assigned_namespaces", "namespace", r.Namespaces},
 	} {
 		if len(list.names) > maxAssigned {
-			return workflow.Invalid(list.field, "a pool names at most %d %ss", maxAssigned, list.what)
+			return workflow.Invalid(list.field, "a pool names at most %d %ss", maxAssigned, list.noun)
 		}
 		for _, name := range list.names {
 			if err := workflow.CheckWorkspaceName(name); err != nil {
-				return workflow.Invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.what)
+				return workflow.Invalid(list.field, "%q is not the name of a %s", text.Cut(name, 64), list.noun)
 			}
 		}
 	}
@@ -140,10 +140,10 @@ const (
 
 var labelForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:=-]{1,63}$`) })
 
-// checkLabels refuses what is not a label, and too many of them.
-func checkLabels(labels []string, most int) error {
-	if len(labels) > most {
-		return workflow.Invalid("labels", "there may be at most %d labels here, not %d", most, len(labels))
+// checkLabels refuses invalid labels, and too many of them.
+func checkLabels(labels []string, limit int) error {
+	if len(labels) > limit {
+		return workflow.Invalid("labels", "there may be at most %d labels here, not %d", limit, len(labels))
 	}
 	for _, l := range labels {
 		if !labelForm().MatchString(l) {
@@ -153,9 +153,9 @@ func checkLabels(labels []string, most int) error {
 	return nil
 }
 
-// knowsNamed refuses names of workspaces and projects that do not exist, and gives those of workspaces their ids. Nothing
-// of it is deleted meanwhile. A project that was in the list before is there.
-func knowsNamed(ctx context.Context, c *ledger.Change, org string, r *record.Pool, before record.Pool) error {
+// resolveAssigned refuses unknown workspaces and projects, and fills in the ids of workspaces. The commit fails if
+// one of them is deleted meanwhile. A project that was in the list before cannot have been deleted.
+func resolveAssigned(ctx context.Context, c *ledger.Change, org string, r *record.Pool, before record.Pool) error {
 	var named []store.Key
 	workspace := func(name string) store.Key { return record.WorkspaceKey(org, name) }
 	for _, one := range r.Assigned {
@@ -172,8 +172,8 @@ func knowsNamed(ctx context.Context, c *ledger.Change, org string, r *record.Poo
 	if err != nil {
 		return err
 	}
-	if what, name, _ := strings.Cut(k.Sort, "/"); missing {
-		return workflow.Invalid("assigned_"+what+"s", "there is no %s %q: make it first, or correct the name", what, name)
+	if noun, name, _ := strings.Cut(k.Sort, "/"); missing {
+		return workflow.Invalid("assigned_"+noun+"s", "there is no %s %q: make it first, or correct the name", noun, name)
 	}
 	r.Assigned = slices.Clone(r.Assigned)
 	for i, one := range r.Assigned {
@@ -236,7 +236,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		return api.PoolToken{}, workflow.Invalid("name", "a pool needs a name")
 	}
 	rec := record.Pool{ID: record.NewID("pool_", p.ledger.Now()), AssignedToAll: in.AssignedWorkspaces == nil && in.AssignedProjects == nil && in.AssignedStacks == nil && in.AssignedNamespaces == nil}
-	if err := settle(&rec, in); err != nil {
+	if err := applyPool(&rec, in); err != nil {
 		return api.PoolToken{}, err
 	}
 	var token string
@@ -267,7 +267,7 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 			c.PutUntil(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID}, c.Now.Add(record.IdempotencyKept))
 		}
 		rec.Created = c.Now
-		if err := knowsNamed(ctx, c, who.Organization, &rec, record.Pool{}); err != nil {
+		if err := resolveAssigned(ctx, c, who.Organization, &rec, record.Pool{}); err != nil {
 			return err
 		}
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
@@ -337,8 +337,8 @@ func (p *Calls) Pool(ctx context.Context, who identity.Principal, name string) (
 	return shownTo(who, pool), err
 }
 
-// shownTo is what somebody sees of a pool. Who has roles in projects only sees what it takes to choose a pool and to
-// know whether it works, but not which workspaces of others it serves or what it may reach.
+// shownTo is a pool as a caller may see it. A caller with roles in projects only sees enough to choose a pool and to
+// know whether it works, but not which workspaces of others it serves or which roles it may assume.
 func shownTo(who identity.Principal, pool api.Pool) api.Pool {
 	if who.Has(api.RoleViewer) {
 		return pool
@@ -357,7 +357,7 @@ func (p *Calls) UpdatePool(ctx context.Context, who identity.Principal, name str
 	return p.updatePool(ctx, who, "pool.update", name, func(record.Pool) (api.PoolSettings, error) { return in, nil })
 }
 
-// updatePool changes a pool as decided by what it is before.
+// updatePool changes the settings of a pool. The new ones may depend on those before.
 func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, name string, settings func(before record.Pool) (api.PoolSettings, error)) (api.Pool, error) {
 	var rec record.Pool
 	var version int64
@@ -377,10 +377,10 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 			return err
 		}
 		rec = before
-		if err := settle(&rec, in); err != nil {
+		if err := applyPool(&rec, in); err != nil {
 			return err
 		}
-		if err := knowsNamed(ctx, c, who.Organization, &rec, before); err != nil {
+		if err := resolveAssigned(ctx, c, who.Organization, &rec, before); err != nil {
 			return err
 		}
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
@@ -419,7 +419,7 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 		return nil
 	})
 	if err == nil && rec.Name != name {
-		err = p.carryAlong(ctx, who, name, rec.Name)
+		err = p.renameInWorkspaces(ctx, who, name, rec.Name)
 	}
 	if err != nil {
 		return api.Pool{}, err
@@ -430,9 +430,9 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 	return p.viewPool(ctx, who.Organization, rec, version)
 }
 
-// reroutes says whether a change of a pool may lead workspaces to other pools: one with labels is chosen for what it has
-// and for whom it is assigned to. Any other pool is chosen by name or as somebody's default, and is not left for another
-// because it is not assigned: work waits for it then.
+// reroutes says whether a change of a pool may lead workspaces to other pools: one with labels is chosen for its
+// labels and its assignments. Any other pool is chosen by name or as a default, even where it is not assigned: work
+// waits for it then.
 func reroutes(before, after record.Pool) bool {
 	lists := func(r record.Pool) [][]string {
 		return [][]string{r.AssignedNames(), r.Projects, r.Stacks, r.Namespaces}
@@ -441,7 +441,7 @@ func reroutes(before, after record.Pool) bool {
 		(before.AssignedToAll != after.AssignedToAll || !slices.EqualFunc(lists(before), lists(after), slices.Equal))
 }
 
-// changed names the given settings, and says what is required of approvals.
+// changed names the given settings, and describes a given approval.
 func changed(in any) []string {
 	var out []string
 	v := reflect.ValueOf(in)

@@ -40,8 +40,8 @@ func Projects(ctx context.Context, c *ledger.Change, org, name string) (out []re
 	return nil, workflow.Refuse(workflow.ErrInvalid, "project", "project %q lies too deep: at most %d projects lie on the way from the root", text.Cut(name, 64), maxProjectDepth)
 }
 
-// join adds to a change that something new belongs to a project, which was read: its deletion must not miss that. The
-// root is never deleted.
+// join has a change write the project that something new belongs to, so that a deletion of the project at the same
+// time fails. The project was read. The root is never deleted.
 func join(c *ledger.Change, org, name string) error {
 	k := record.ProjectKey(org, name)
 	rec, ok, err := ledger.Get[record.Project](c.Read, k)
@@ -51,7 +51,8 @@ func join(c *ledger.Change, org, name string) error {
 	return err
 }
 
-// ListProjects lists the projects, the root first. Who has roles in projects only sees those above and below them.
+// ListProjects lists the projects, the root first. A caller with roles in projects only sees those above and below
+// them.
 func (p *Calls) ListProjects(ctx context.Context, who identity.Principal, cursor string, limit int) (out api.Page[api.Project], err error) {
 	sees, err := p.seesProjects(ctx, who, "project.list", "")
 	if err != nil {
@@ -93,7 +94,7 @@ func (p *Calls) seesProjects(ctx context.Context, who identity.Principal, action
 	return func(name string) bool { return sees(parents, who.Grants, name) }, err
 }
 
-// sees says whether a project lies above or below one in which somebody has a role. It is a pure function.
+// sees says whether a project lies above or below one with a role of the caller. It is a pure function.
 func sees(parents map[string]string, grants map[string]string, name string) bool {
 	above := pathTo(parents, name)
 	for granted := range grants {
@@ -223,7 +224,7 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 			return err
 		}
 		rec := record.Project{ID: record.NewID("prj_", c.Now), Name: name, Parent: record.GlobalProject, Created: c.Now}
-		if err := settleProject(ctx, c, who.Organization, &rec, in, 1); err != nil {
+		if err := applyProject(ctx, c, who.Organization, &rec, in, 1); err != nil {
 			return err
 		}
 		c.Create(k, rec)
@@ -236,10 +237,10 @@ func (p *Calls) CreateProject(ctx context.Context, who identity.Principal, key s
 	return p.projectAsItIs(ctx, who.Organization, name)
 }
 
-// settleProject applies settings to a project's record and checks the result. height is how many levels of the tree the
-// project and those below it take. A change with a parent goes by the whole tree.
-func settleProject(ctx context.Context, c *ledger.Change, org string, rec *record.Project, in api.ProjectSettings, height int) error {
-	if err := requires(ctx, c, org, rec.Name, in.Approval); err != nil {
+// applyProject applies settings to a project's record and checks the result. height is how many levels of the tree
+// the project and those below it take. A change with a parent goes by the whole tree.
+func applyProject(ctx context.Context, c *ledger.Change, org string, rec *record.Project, in api.ProjectSettings, height int) error {
+	if err := setApproval(ctx, c, org, rec.Name, in.Approval); err != nil {
 		return err
 	}
 	set(&rec.Description, in.Description)
@@ -289,8 +290,8 @@ func settleProject(ctx context.Context, c *ledger.Change, org string, rec *recor
 	return nil
 }
 
-// nameFor adds to a change that something begins to name a pool by its id: the pool's deletion must not miss that. The
-// pool was read.
+// nameFor has a change write the pool that something begins to name by its id, so that a deletion of the pool at the
+// same time fails. The pool was read.
 func nameFor(c *ledger.Change, org string, pool record.Pool) {
 	c.Put(record.PoolKey(org, pool.ID), pool)
 }
@@ -305,7 +306,7 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		return api.Project{}, noProject(name)
 	}
 	if in.Name != nil && *in.Name != name {
-		return api.Project{}, workflow.Invalid("name", "a project keeps its name: make another one, and move what lies in it")
+		return api.Project{}, workflow.Invalid("name", "a project keeps its name: make another one, and move the workspaces and projects in it")
 	}
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
@@ -333,7 +334,7 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 				height = max(height, slices.Index(pathTo(parents, below), name)+1)
 			}
 		}
-		if err := settleProject(ctx, c, who.Organization, &rec, in, height); err != nil {
+		if err := applyProject(ctx, c, who.Organization, &rec, in, height); err != nil {
 			return err
 		}
 		if rec == chain[0] && !c.Alters(record.ApprovalKey(who.Organization, name)) {
@@ -367,7 +368,8 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 		return noProject(name)
 	}
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		// Whatever joins the project after these reads changes its record or the tree's, and this is decided again.
+		// Anything that joins the project after these reads changes its record or the tree's, and this is decided
+		// again.
 		if err := c.Tree(ctx, who.Organization); err != nil {
 			return err
 		}
@@ -377,12 +379,12 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 		if err := c.Load(ctx, record.ApprovalKey(who.Organization, name)); err != nil {
 			return err
 		}
-		what, err := inProject(ctx, c, who.Organization, name)
+		user, err := inProject(ctx, c, who.Organization, name)
 		if err != nil {
 			return err
 		}
-		if what != "" {
-			return workflow.Refuse(workflow.ErrInUse, "project", "%s; change that before project %s is deleted", what, name)
+		if user != "" {
+			return workflow.Refuse(workflow.ErrInUse, "project", "%s; change that before project %s is deleted", user, name)
 		}
 		if err := unscheduled(ctx, c, who.Organization, "project", name); err != nil {
 			return err
@@ -394,7 +396,7 @@ func (p *Calls) DeleteProject(ctx context.Context, who identity.Principal, name 
 	})
 }
 
-// inProject says what belongs to a project or names it, or "".
+// inProject names something that belongs to a project or names it; "" if there is nothing.
 func inProject(ctx context.Context, c *ledger.Change, org, name string) (string, error) {
 	parents, err := parentsOf(ctx, c, org)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Choice is which pools may get the workflows of a workspace.
+// Choice is the result of routing a workspace: the pools that may get its workflows.
 type Choice struct {
 	Key    string // of record.Route
 	PoolID string // "" with labels: then any pool that has them
 	Labels []string
 	Scope  record.Scope
-	By     string // who chose, as a clause: "workspace network names it"
+	By     string // the reason for the choice, as a clause: "workspace network names it"
 }
 
 // Choose resolves a workspace: its labels, else its pool, else that of its nearest project with one, else that of the
@@ -56,7 +56,7 @@ func Choose(ws record.Workspace, chain []record.Project, o record.Organization, 
 	return out
 }
 
-// Covers says whether a pool is one of those that were chosen. Whether it is assigned is another question.
+// Covers says whether a pool is one of the chosen ones. It may still not be assigned.
 func (h Choice) Covers(pool record.Pool) bool {
 	if h.PoolID == "" {
 		return pool.Has(h.Labels)
@@ -82,8 +82,8 @@ func (h Choice) Disabled(ctx context.Context, c *ledger.Change, org string) (str
 	return "all pools with " + labels(h.Labels) + " are disabled", nil
 }
 
-// Explain says of each pool of an organization whether it would get a workflow of a type, and why or why not. It is a
-// pure function.
+// Explain says for each pool of an organization whether it would get a workflow of a type, and why or why not. It is
+// a pure function.
 func (h Choice) Explain(pools []record.Pool, t workflow.Type) (out []api.PoolVerdict) {
 	chosen := ""
 	for _, pool := range pools {
@@ -149,7 +149,7 @@ func (h Choice) refusal(pool record.Pool, chosen string, t workflow.Type) string
 	return ""
 }
 
-// ChoiceOf reads what decides over a workspace, and resolves it. The records are part of the change.
+// ChoiceOf resolves a workspace. The records that it reads are part of the change.
 func ChoiceOf(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (Choice, error) {
 	w := ws.W
 	if w.Pool != "" && workflow.CheckPoolName(w.Pool) != nil {
@@ -177,7 +177,7 @@ func ChoiceOf(ctx context.Context, c *ledger.Change, org string, ws record.Works
 	return Choose(ws, chain, o, id.ID, id.ID), err
 }
 
-// RouteKeys are the first records that decide over a workspace.
+// RouteKeys are the first records that ChoiceOf reads for a workspace.
 func RouteKeys(org string, w api.Workspace) []store.Key {
 	return []store.Key{record.OrganizationKey(org), record.ProjectKey(org, w.Project), PoolNameKey(org, w)}
 }

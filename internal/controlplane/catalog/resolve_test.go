@@ -112,7 +112,7 @@ func TestChoose_MatchesResolverOnRandomTrees(t *testing.T) {
 		}
 	}
 	if yes < 500 {
-		t.Errorf("only %d workflows would go to any pool: the worlds show too little", yes)
+		t.Errorf("only %d workflows would go to any pool: the test proves too little", yes)
 	}
 }
 

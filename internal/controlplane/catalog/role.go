@@ -37,7 +37,7 @@ func checkRoles(w *api.Workspace) error {
 	return nil
 }
 
-// checkRole refuses what is not a role ARN.
+// checkRole refuses anything but a role ARN.
 func checkRole(field, arn string) error {
 	if arn == "" {
 		return nil
@@ -51,8 +51,7 @@ func checkRole(field, arn string) error {
 // pathOfRoles is the path of the roles of a workspace; "" if it has none.
 func pathOfRoles(w api.Workspace) string { return pathOfRole(cmp.Or(w.Role, w.PreviewRole)) }
 
-// pathOfRole is the path of a role ARN, "/" if the role has no path. What is not a role ARN has no path: the result
-// is "".
+// pathOfRole is the path of a role ARN: "/" if the role has no path, and "" for anything but a role ARN.
 func pathOfRole(arn string) string {
 	m := roleARN().FindStringSubmatch(arn)
 	if m == nil {
@@ -61,7 +60,7 @@ func pathOfRole(arn string) string {
 	return m[1]
 }
 
-// checkRolePath refuses what is not a path of roles.
+// checkRolePath refuses an invalid path of roles.
 func checkRolePath(path string) error {
 	if path != "" && (!rolePath().MatchString(path) || len(path) > maxRolePath || strings.Contains(path, "*")) {
 		return workflow.Invalid("role_path", "%q is not a path of roles, such as /dayfly/POOL/: it begins and ends with a slash", text.Cut(path, 200))
@@ -69,8 +68,8 @@ func checkRolePath(path string) error {
 	return nil
 }
 
-// checkRoleOfPool refuses a workspace whose roles the pool's tasks may not assume. For a pool without a path, the account's policies
-// decide alone.
+// checkRoleOfPool refuses a workspace with roles that the pool's tasks may not assume. For a pool without a path, the
+// account's policies decide alone.
 func checkRoleOfPool(r record.Pool, w api.Workspace) error {
 	arn := cmp.Or(w.Role, w.PreviewRole)
 	if arn == "" || r.RolePath == "" || strings.HasPrefix(pathOfRole(arn), r.RolePath) {

@@ -17,13 +17,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Routing says which pools may claim the runs of a workspace. A submit and a change of a workspace route the workspace in
-// their own commit. A change that may lead many workspaces to other pools raises the epoch of the organization's routes
-// in its commit: from then on nothing is claimed of a workspace until it is routed again. Three do that, in commits of
-// one workspace each: the caller of the change, right after it and for a while; a claim that sees a run of such a
-// workspace; and the pass, which goes on where the record Rerouting says. So whoever dies leaves nothing behind.
+// Routing says which pools may claim the runs of a workspace. A submit and a change of a workspace route the
+// workspace in their own commit. A change that may lead many workspaces to other pools raises the epoch of the
+// organization's routes in its commit: from then on nothing is claimed of a workspace until it is routed again. Three
+// do that, in commits of one workspace each: the caller of the change, right after it and for a while; a claim that
+// sees a run of such a workspace; and the pass, which goes on where the record Rerouting says. So a crash leaves no
+// workspace with an old route.
 
-// The most that an organization has in use at once. A claim reads all label sets that its pool has.
+// Bounds of an organization's label sets and pinned instances. A claim reads all label sets of its pool.
 const (
 	maxLabelSets = 64
 	maxPins      = 100
@@ -69,9 +70,9 @@ func AllPools(ctx context.Context, c *ledger.Change, org string) (out []record.P
 	return out, nil
 }
 
-// Route adds to a change what makes the route of a workspace's queue up to date, if it is not. left says that
-// claimable runs are left under old keys.
-func Route(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (left bool, err error) {
+// Route brings the route of a workspace's queue up to date in a change. remaining says that claimable runs remain
+// under old keys.
+func Route(ctx context.Context, c *ledger.Change, org string, ws record.Workspace) (remaining bool, err error) {
 	routes, err := c.Routes(ctx, org)
 	if err != nil {
 		return false, err
@@ -94,9 +95,9 @@ func (p *Calls) Repair(ctx context.Context, org string, of record.Entry) error {
 }
 
 func (p *Calls) routeAgain(ctx context.Context, org, name, wsid string) error {
-	for left := true; left; {
+	for remaining := true; remaining; {
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
-			left = false
+			remaining = false
 			ws, err := Workspace(ctx, c, org, name)
 			if err == nil && ws.ID != wsid {
 				err = fmt.Errorf("workspace %s was deleted while workflows of it wait: %w", name, workflow.ErrNotFound)
@@ -104,7 +105,7 @@ func (p *Calls) routeAgain(ctx context.Context, org, name, wsid string) error {
 			if err != nil {
 				return err
 			}
-			if left, err = Route(ctx, c, org, ws); err == nil {
+			if remaining, err = Route(ctx, c, org, ws); err == nil {
 				c.Check(record.WorkspaceKey(org, name)) // it was resolved as it is now
 			}
 			return err
@@ -116,8 +117,8 @@ func (p *Calls) routeAgain(ctx context.Context, org, name, wsid string) error {
 	return nil
 }
 
-// Reroute adds to a change that all workspaces of an organization must be routed again. The caller calls RerouteAll after
-// the commit. What it has not done then is done by claims and by the pass.
+// Reroute adds to a change that all workspaces of an organization must be routed again. The caller calls RerouteAll
+// after the commit. Claims and the pass do the rest.
 func Reroute(ctx context.Context, c *ledger.Change, org string) error {
 	routes, err := c.Routes(ctx, org)
 	if err != nil {
@@ -176,7 +177,7 @@ func (p *Calls) RerouteAll(ctx context.Context, org string) {
 // reroutePage is how many workspaces are read at once.
 const reroutePage = 100
 
-// RerouteOn routes workspaces again, from where the last one stopped, until none is left or it is enough.
+// RerouteOn routes workspaces again, from where the last call stopped, until all are done or it is enough.
 func (p *Calls) RerouteOn(ctx context.Context, org string, enough func(done int) bool) error {
 	done, k := 0, record.ReroutingKey(org)
 	var failures []error
@@ -259,9 +260,9 @@ func (p *Calls) stale(ctx context.Context, r ledger.Read, org string, page []sto
 	return out, nil
 }
 
-// settleRoute adds to the change of a workspace that its runs go where its new settings lead. rerouted says that this
-// takes more than one commit, so that RerouteAll must go on.
-func settleRoute(ctx context.Context, c *ledger.Change, org string, before api.Workspace, ws record.Workspace) (rerouted bool, err error) {
+// updateRoute routes the runs of a changed workspace by its new settings. rerouted says that this takes more than one
+// commit, so that RerouteAll must go on.
+func updateRoute(ctx context.Context, c *ledger.Change, org string, before api.Workspace, ws record.Workspace) (rerouted bool, err error) {
 	if err := count(ctx, c, org, before, ws.W); err != nil || sameRoute(before, ws.W) {
 		return false, err
 	}
@@ -278,22 +279,22 @@ func settleRoute(ctx context.Context, c *ledger.Change, org string, before api.W
 	}
 	was, fresh := q.Route, q.Route.Fresh(*routes)
 	q.Route.Epoch-- // out of date
-	left, err := Route(ctx, c, org, ws)
+	remaining, err := Route(ctx, c, org, ws)
 	switch {
 	case err != nil:
 		return false, err
-	case fresh && left:
-		// A claim that has read the route before must not take what is left.
+	case fresh && remaining:
+		// A claim that has read the route before must not take the remaining runs.
 		err = Reroute(ctx, c, org)
 		q.Route.Epoch = routes.Epoch
 	case fresh && was.Key == q.Route.Key && !was.Scope.Equal(q.Route.Scope) && q.Used() > 0:
-		routes.Scopes++ // the same for what it may have read of the scope
+		routes.Scopes++ // the same for a claim that has read the scope before
 	}
-	return left, err
+	return remaining, err
 }
 
-// checkRoute checks the settings that choose pools, and fills in the project. Whether what they name exists is seen when
-// the workspace is stored.
+// checkRoute checks the settings that choose pools, and fills in the project. Whether the pool and the project exist
+// is checked when the workspace is stored.
 func checkRoute(w *api.Workspace) error {
 	w.Project = cmp.Or(w.Project, record.GlobalProject)
 	for _, s := range []struct{ field, name string }{{"project", w.Project}, {"stack", w.Stack}, {"namespace", w.Namespace}} {
@@ -344,7 +345,7 @@ func sameRoute(a, b api.Workspace) bool {
 		pathOfRoles(a) == pathOfRoles(b) && slices.Equal(text.Sorted(a.Labels), text.Sorted(b.Labels))
 }
 
-// count keeps the label sets and the pinned instances that the workspaces of an organization use.
+// count updates the counts of the label sets and the pinned instances that the workspaces of an organization use.
 func count(ctx context.Context, c *ledger.Change, org string, before, after api.Workspace) error {
 	set := func(w api.Workspace) string {
 		if len(w.Labels) == 0 {
@@ -359,7 +360,7 @@ func count(ctx context.Context, c *ledger.Change, org string, before, after api.
 	if err != nil {
 		return err
 	}
-	add := func(in map[string]int, was, is string, most int) (map[string]int, bool) {
+	add := func(in map[string]int, was, is string, limit int) (map[string]int, bool) {
 		if was == is {
 			return in, true
 		}
@@ -369,7 +370,7 @@ func count(ctx context.Context, c *ledger.Change, org string, before, after api.
 		if is != "" {
 			in[is]++
 		}
-		return in, len(in) <= most
+		return in, len(in) <= limit
 	}
 	if routes.Labels == nil {
 		routes.Labels = map[string]int{}

@@ -19,7 +19,7 @@ const (
 	maxRunning = 500       // active workflows that a list of instances reads
 )
 
-// Runners lists the instances that were seen under a pool recently, with what each has.
+// Runners lists the instances that were seen under a pool recently, with their active workflows.
 func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string) (api.Page[api.Runner], error) {
 	out := api.Page[api.Runner]{Items: []api.Runner{}}
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "pool.runners", pool); err != nil {
@@ -46,8 +46,8 @@ func (p *Calls) Runners(ctx context.Context, who identity.Principal, pool string
 	return out, nil
 }
 
-// activeOf reads the active workflows of a pool. They are read one by one after their list, so what ended in between is
-// left out.
+// activeOf reads the active workflows of a pool. They are read one by one after their list, so those that ended in
+// between are missing.
 func activeOf(ctx context.Context, c *ledger.Change, poolID string) (out []record.Workflow, err error) {
 	page, err := c.Range(ctx, store.Scan{Part: record.ActivePart(poolID), Limit: maxRunning})
 	if err != nil {
@@ -75,7 +75,7 @@ func activeOf(ctx context.Context, c *ledger.Change, poolID string) (out []recor
 // maxPending is how many claimable workflows of one key and type are counted.
 const maxPending = 200
 
-// load adds to what is said of a pool what waits for it, and which launches were refused.
+// load adds the waiting workflows and the refused launches of a pool to its view.
 func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec record.Pool, out *api.Pool) error {
 	routes, _, err := ledger.Load[record.Routes](ctx, c, record.RoutesKey(org))
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec reco
 	return err
 }
 
-// running reads what the instances of a pool have, by their names.
+// running reads the active workflows of a pool by the names of its instances.
 func running(ctx context.Context, c *ledger.Change, poolID string) (map[string][]api.Running, error) {
 	active, err := activeOf(ctx, c, poolID)
 	out := map[string][]api.Running{}

@@ -49,7 +49,7 @@ func (p *Calls) InApplied(org string, in api.Workspace) identity.Scope {
 	}
 }
 
-// Sees returns what says whether who may see what lies in a project.
+// Sees returns a function that says whether who may see the workspaces of a project.
 func Sees(ctx context.Context, c *ledger.Change, who identity.Principal) func(project string) (bool, error) {
 	return func(project string) (bool, error) {
 		if who.Has(api.RoleViewer) {
@@ -64,9 +64,9 @@ func Sees(ctx context.Context, c *ledger.Change, who identity.Principal) func(pr
 }
 
 // mayApply refuses a change of a workspace that who may not make. It needs an operator in the workspace's project, an
-// admin there for what only an admin sets, and an admin in both projects if the workspace is moved. Stack and namespace
-// need an admin of the organization: a pool of another project may serve them. The pool is the one that the changed
-// workspace names.
+// admin there for the fields that only an admin sets, and an admin in both projects if the workspace is moved. Stack
+// and namespace need an admin of the organization: a pool of another project may serve them. The pool is the one that
+// the changed workspace names.
 func mayApply(ctx context.Context, c *ledger.Change, who identity.Principal, before, in api.Workspace, pool record.Pool) error {
 	was := before.Project
 	to, err := Chain(ctx, c, who.Organization, in.Project)

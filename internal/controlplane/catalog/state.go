@@ -14,8 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// keepState is the state setting to store: what the caller asks for, with its place in full. A setting that stays the
-// same keeps its default. It is a pure function.
+// keepState is the state setting to store: the requested one, with its place in full. A setting that stays the same
+// keeps its default. It is a pure function.
 func keepState(before, asked *api.State, id, defaultKind string) *api.State {
 	want := api.State{}
 	if asked != nil {
@@ -35,7 +35,7 @@ func keepState(before, asked *api.State, id, defaultKind string) *api.State {
 	return &want
 }
 
-// showState is a stored setting in the words of the API: a kind that nobody named is none.
+// showState is a stored setting as the API shows it: without a kind that is a default.
 func showState(s api.State) api.State {
 	if s.Default != "" {
 		s.Kind, s.Default = "", ""

@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// wakeTarget is what a wake may start: a Lambda function, by its name or its ARN, which may end in an alias or a
+// wakeTarget is the form of a wake target: a Lambda function by its name or its ARN, which may end in an alias or a
 // version. The function's name must say that it is for wakes. The control plane's role may invoke no other function,
 // but a wrong setting is refused when it is set, not when it is used.
 var wakeTarget = sync.OnceValue(func() *regexp.Regexp {

@@ -85,7 +85,7 @@ func (p *Calls) putWorkspace(ctx context.Context, who identity.Principal, in api
 	return p.view(put.Record, put.Version), put.Outcome, identity.Refused(ctx, p.ledger, who, "workspace.apply", in.Name, err)
 }
 
-// Check refuses settings that could not run, and fills in what is implied.
+// Check refuses settings that could not run, and fills in defaults.
 func (p *Calls) Check(in *api.Workspace) error {
 	if err := checkWorkspace(in); err != nil {
 		return err
@@ -110,7 +110,7 @@ type Put struct {
 	rerouted bool // not all of its claimable runs fitted into the commit
 }
 
-// Apply adds to a change what makes a workspace as it should be. The workspace was checked.
+// Apply creates a workspace in a change, or updates it. The workspace was checked.
 func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Workspace) (Put, error) {
 	k := record.WorkspaceKey(who.Organization, in.Name)
 	before, ok, err := ledger.Load[record.Workspace](ctx, c, k)
@@ -133,7 +133,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		return Put{}, err
 	}
 	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in, By: before.By, ByID: before.ByID}
-	rec.W.ID, rec.W.Version, rec.W.Applied = "", 0, nil // the record has its own, and what was applied lies beside it
+	rec.W.ID, rec.W.Version, rec.W.Applied = "", 0, nil // the record has its own id and version, and the applied commit has its own record
 	put := Put{Version: version, Outcome: api.OutcomeChanged}
 	var kept *api.State
 	if created {
@@ -163,14 +163,14 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err := mayApply(ctx, c, who, was, in, pool); err != nil {
 		return Put{}, err
 	}
-	if err := settleGraph(ctx, c, who, before.W, in); err != nil {
+	if err := updateGraph(ctx, c, who, before.W, in); err != nil {
 		return Put{}, err
 	}
-	if put.rerouted, err = settleRoute(ctx, c, who.Organization, before.W, rec); err != nil {
+	if put.rerouted, err = updateRoute(ctx, c, who.Organization, before.W, rec); err != nil {
 		return Put{}, err
 	}
 	if !created && before.W.MaxActive != in.MaxActive {
-		if err := settleQueue(ctx, c, rec); err != nil {
+		if err := updateQueue(ctx, c, rec); err != nil {
 			return Put{}, err
 		}
 	}
@@ -194,7 +194,8 @@ func namedAnew(ctx context.Context, c *ledger.Change, org string, before, in api
 	return choice.PoolID != pool.ID, err
 }
 
-// adminsFields refuses a change of what only an admin sets. The pool is the one that the changed workspace names.
+// adminsFields refuses a change of the fields that only an admin sets. The pool is the one that the changed workspace
+// names.
 func adminsFields(before, in api.Workspace, pool record.Pool) error {
 	switch {
 	case before.Role != in.Role:
@@ -204,20 +205,20 @@ func adminsFields(before, in api.Workspace, pool record.Pool) error {
 	case !slices.Equal(before.Labels, in.Labels), before.Runner != in.Runner:
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "labels and runner of a workspace choose its machines and are set by an admin; leave them as they are, or ask one")
 	case !sameRefs(before, in):
-		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and what they are used with, are set by an admin; leave them as they are, or ask one")
+		return workflow.Refuse(workflow.ErrForbidden, "secrets", "references to secrets, and the settings that they are used with, are set by an admin; leave them as they are, or ask one")
 	case !sameSensitive(before, in):
 		return workflow.Refuse(workflow.ErrForbidden, "inputs", "sensitive outputs that a workspace takes from others are set by an admin; leave them as they are, or ask one")
 	case !rules.Tightens(before.Approval, in.Approval):
 		return workflow.Refuse(workflow.ErrForbidden, "approval", "the approval that a workspace requires is taken away, or made less strict, by an admin; leave it as it is, make it stricter, or ask one")
 	case before.Pool != in.Pool && !pool.Names(before.ID):
-		// A pool is a boundary of trust: whoever chooses it chooses which machines and secrets the code can reach.
+		// A pool is a boundary of trust: it decides which machines and secrets the code can reach.
 		return workflow.Refuse(workflow.ErrForbidden, "pool", "the pool of a workspace is set by an admin; leave it as it is, or ask one to set it, or to assign workspace %s to the pool by its name", in.Name)
 	}
 	return nil
 }
 
-// settleQueue applies a new limit to the waiting workflows.
-func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace) error {
+// updateQueue applies a new limit to the waiting workflows.
+func updateQueue(ctx context.Context, c *ledger.Change, ws record.Workspace) error {
 	queue, err := c.Queue(ctx, ws.ID)
 	if err != nil {
 		return err
@@ -229,8 +230,8 @@ func settleQueue(ctx context.Context, c *ledger.Change, ws record.Workspace) err
 // MaxActive is how many runs of a workspace may be active at once.
 func MaxActive(w api.Workspace) int { return cmp.Or(w.MaxActive, ledger.DefaultMaxActive) }
 
-// promoteRest makes claimable what did not fit into one commit. If it is interrupted, the next commit of the
-// workspace continues.
+// promoteRest makes the workflows claimable that did not fit into one commit. If it is interrupted, the next commit
+// of the workspace continues.
 func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
 	for more := true; more; {
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
@@ -247,8 +248,7 @@ func (p *Calls) promoteRest(ctx context.Context, wsid string) error {
 	return nil
 }
 
-// same reports whether two workspaces have the same settings, whatever their form in memory: an empty map equals no
-// map.
+// same reports whether two workspaces have the same settings. An empty map equals no map.
 func same(a, b api.Workspace) bool {
 	one, err := json.Marshal(a)
 	two, err2 := json.Marshal(b)
@@ -294,7 +294,7 @@ func (p *Calls) Workspaces(ctx context.Context, who identity.Principal, cursor s
 	return out, err
 }
 
-// addApplied adds to workspaces which commit was applied last.
+// addApplied adds the commit that was applied last to each workspace.
 func (p *Calls) addApplied(ctx context.Context, org string, list []api.Workspace) error {
 	var keys []store.Key
 	for _, w := range list {
@@ -372,11 +372,11 @@ func (p *Calls) DeleteWorkspace(ctx context.Context, who identity.Principal, nam
 		if err != nil {
 			return err
 		}
-		left := record.ProducedKey(who.Organization, rec.ID)
-		if err := c.Load(ctx, left); err != nil {
+		produced := record.ProducedKey(who.Organization, rec.ID)
+		if err := c.Load(ctx, produced); err != nil {
 			return err
 		}
-		c.Remove(left)
+		c.Remove(produced)
 		c.Remove(record.QueueKey(rec.ID))
 		c.Remove(record.WorkspaceKey(who.Organization, name))
 		c.Create(record.DeletedKey(who.Organization, name, c.Now, rec.ID), record.Deleted{
@@ -424,16 +424,16 @@ func (p *Calls) DeletedWorkspaces(ctx context.Context, who identity.Principal, c
 	return out, nil
 }
 
-// How many deleted workspaces of the same name are looked through, and how many of them a run is told about.
+// How many deleted workspaces of the same name are read, and how many of them a run gets.
 const (
 	maxGone      = 20
 	maxNamesakes = 3
 )
 
-// Namesakes says, while nothing is known of a workspace's state, which deleted workspaces had its name, the most recent
-// first. Those of another project are only for who is an admin of both projects (of the organization, if the other one is
-// deleted) and asks for the run in person; for anybody else they are withheld.
-func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, inPerson bool) (told []api.Namesake, withheld bool, err error) {
+// Namesakes returns the deleted workspaces that had the name of a workspace, the most recent first, as long as
+// nothing is known of its state. Those of another project are only for an admin of both projects (of the
+// organization, if the other one is deleted) who asks for the run in person; from anybody else they are withheld.
+func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, inPerson bool) (shown []api.Namesake, withheld bool, err error) {
 	org := who.Organization
 	k := record.StateKey(org, ws.ID)
 	if err := c.Load(ctx, k); err != nil || c.Version(k) != store.Absent {
@@ -455,14 +455,14 @@ func Namesakes(ctx context.Context, c *ledger.Change, who identity.Principal, ws
 			return nil, false, err
 		case !may:
 			withheld = true
-		case len(told) < maxNamesakes:
-			told = append(told, api.Namesake{ID: gone.ID, State: gone.State})
+		case len(shown) < maxNamesakes:
+			shown = append(shown, api.Namesake{ID: gone.ID, State: gone.State})
 		}
 	}
-	return told, withheld, nil
+	return shown, withheld, nil
 }
 
-// mayInherit says whether a run of a workspace may be told of the state of a deleted one.
+// mayInherit says whether a run of a workspace may know the state of a deleted one.
 func mayInherit(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, gone record.Deleted, inPerson bool) (bool, error) {
 	own, err := Projects(ctx, c, who.Organization, ws.W.Project)
 	if err != nil || own[0].ID == gone.ProjectID {

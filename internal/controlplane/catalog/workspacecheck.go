@@ -140,7 +140,7 @@ func checkVariables(w *api.Workspace) error {
 	return nil
 }
 
-// checkArguments checks what is added to the command lines of the engine.
+// checkArguments checks the additions to the command lines of the engine.
 func checkArguments(w *api.Workspace) error {
 	return cmp.Or(api.CheckFlags(w.Engine, w.Flags), api.CheckVarFiles("var_files", w.Engine, w.VarFiles))
 }
@@ -207,7 +207,7 @@ func checkCommands(w *api.Workspace) error {
 	return nil
 }
 
-// checkLength refuses what is too long for an environment variable.
+// checkLength refuses a value that is too long for an environment variable.
 func checkLength(field, name, value string) error {
 	if len(name)+len(value) > api.MaxEnvironmentEntry {
 		return workflow.Invalid(field, "it has %d bytes, and an environment variable has at most %d with its name: put the value into a file with files of the workspace", len(value), api.MaxEnvironmentEntry)
@@ -247,7 +247,7 @@ func checkSecret(field string, s api.Secret) error {
 }
 
 // storedRef is the form of a reference to a secret in Secrets Manager, to a parameter in Systems Manager or to a key
-// in Vault. What follows the name selects a part or a version; the runner reads that.
+// in Vault. The runner reads the part after the name, which selects a key or a version.
 var storedRef = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(arn:aws(?:-[a-z]+){0,3}:(secretsmanager:[a-z0-9-]{1,32}:[0-9]{12}:secret:|ssm:[a-z0-9-]{1,32}:[0-9]{12}:parameter/)[!-~]+|vault:[!-"$-~]+/[!-"$-~]+#[!-~]+)$`)
 })
@@ -410,7 +410,8 @@ func checkGit(g *api.GitSource) error {
 
 var imageName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
-// checkPlace refuses wishes for image, Spot and disk that no pool could grant. Whether its pool does is known there.
+// checkPlace refuses an image, a use of Spot and a disk size that no pool could have. The pool itself checks whether
+// it has them.
 func checkPlace(w *api.Workspace) error {
 	if w.Image != "" && !imageName().MatchString(w.Image) {
 		return workflow.Invalid("image", "image is the name of one of the pool's images: 1 to 64 characters of A-Z, a-z, 0-9, _, . and -; %s is not", text.Quote(w.Image, 64))

@@ -12,13 +12,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of what a workspace depends on.
+// Bounds of a workspace's dependencies.
 const (
 	maxInputs = 50
 	maxAfter  = 50
 )
 
-// checkDependencies refuses inputs that no run could be given, and names that no workspace has.
+// checkDependencies refuses inputs that no run could get, and invalid names of workspaces.
 func checkDependencies(w *api.Workspace) error {
 	if len(w.Inputs) > maxInputs {
 		return workflow.Invalid("inputs", "a workspace has at most %d inputs", maxInputs)
@@ -44,7 +44,7 @@ func checkDependencies(w *api.Workspace) error {
 			return workflow.Invalid(field+".preview", "preview goes with sensitive: every run gets an output that is not sensitive")
 		}
 		if _, set := w.Variables[name]; set {
-			return workflow.Invalid(field+".variable", "variable %s stands in variables too: leave one of the two out", name)
+			return workflow.Invalid(field+".variable", "variable %s is also set in variables: leave one of the two out", name)
 		}
 		taken[name] = true
 	}

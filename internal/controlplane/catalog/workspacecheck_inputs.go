@@ -79,7 +79,7 @@ func checkHook(field string, h api.Hook, engine string) error {
 
 func checkStep(field, step, engine string) error {
 	if steps := api.EngineSteps(engine); !slices.Contains(steps, step) {
-		return workflow.Invalid(field, "the steps of engine %s are %s; %s is none of them", engine, strings.Join(steps, ", "), text.Quote(step, 40))
+		return workflow.Invalid(field, "the steps of engine %s are %s; %s is not one of them", engine, strings.Join(steps, ", "), text.Quote(step, 40))
 	}
 	return nil
 }

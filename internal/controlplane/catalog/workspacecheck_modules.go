@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// checkVersion checks what a git source says instead of ref.
+// checkVersion checks the version of a git source, which stands instead of a ref.
 func checkVersion(g *api.GitSource) error {
 	const field = "source.git.version"
 	if g.Version == "" {
@@ -49,14 +49,14 @@ func checkModules(all []api.ModuleCredential) error {
 			return err
 		}
 		if seen[key] {
-			return workflow.Invalid(field+".host", "%s is there twice; a host has one token, and one key for ssh whatever its port", m.Host)
+			return workflow.Invalid(field+".host", "%s is named twice; a host has one token, and one key for ssh on all of its ports", m.Host)
 		}
 		seen[key] = true
 	}
 	return nil
 }
 
-// checkModule checks a credential, and returns what no other may be for.
+// checkModule checks a credential, and returns a key that no other credential may have.
 func checkModule(field string, m api.ModuleCredential) (key string, err error) {
 	host := strings.ToLower(m.Host)
 	name, port, hasPort := host, "", strings.Contains(host, ":")

@@ -8,9 +8,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// limits routes the workspaces again that a change has left out of date, folds what has ended into the counters of an
-// organization, wakes the pools that wait for that, and checks that the counters add up. A counter at zero has nothing
-// to fold, so an organization in which nothing runs costs one read.
+// limits routes workspaces with outdated routes again, folds ended workflows into the counters of an organization,
+// wakes the pools that wait for a place, and checks that the counters add up. A counter at zero has nothing to fold,
+// so an organization in which nothing runs costs one read.
 func (p *pass) limits(org string) round {
 	return func(ctx context.Context) round {
 		busy, rerouting, err := p.busy(ctx, org)
@@ -45,7 +45,7 @@ func (p *pass) limits(org string) round {
 	}
 }
 
-// tally is what the counter of a limit says, and what there is.
+// tally holds the counter of a limit and the numbers that it should match.
 type tally struct {
 	limit                  store.Key
 	version                int64
@@ -73,9 +73,9 @@ func (p *pass) busy(ctx context.Context, org string) (busy []tally, rerouting bo
 // maxChecked bounds the pools of an organization that are checked. Where more are busy, none is.
 const maxChecked = 100
 
-// check compares the counters of an organization with its active workflows. What it reads is not a snapshot. If it does
+// check compares the counters of an organization with its active workflows. Its reads are not a snapshot. If it does
 // not add up, it looks again: if nothing changed from look to look, then nothing changed while it read, because each
-// claim, each end and each fold changes a counter or an entry. It only says what it found. A counter that is too high
+// claim, each end and each fold changes a counter or an entry. It only logs a difference. A counter that is too high
 // holds work back, one that is too low exceeds a limit, and both come from a mistake that a person must see.
 func (p *pass) check(ctx context.Context, org string) error {
 	first, err := p.tally(ctx, org)
@@ -92,14 +92,14 @@ func (p *pass) check(ctx context.Context, org string) error {
 	}
 	for _, t := range first {
 		if wrong(t) {
-			p.ledger.Log.Error("a limit does not count what is active", "organization", org, "limit", t.limit.Sort, "counted", t.counted, "freed", t.freed, "active", t.active)
+			p.ledger.Log.Error("a limit does not match its active workflows", "organization", org, "limit", t.limit.Sort, "counted", t.counted, "freed", t.freed, "active", t.active)
 		}
 	}
 	return nil
 }
 
 // tally reads the counters that are not zero, then the entries of places that were freed, the organization's first,
-// then what is active.
+// then the active workflows.
 func (p *pass) tally(ctx context.Context, org string) (all []tally, err error) {
 	if all, _, err = p.busy(ctx, org); err != nil || len(all) > maxChecked {
 		return all, err

@@ -20,11 +20,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Summary counts what one pass did.
+// Summary counts the work of one pass.
 type Summary struct {
 	Looked, Moved, Failed int
 	Deleted               int  // records that were past their retention
-	More                  bool // something was left to the next pass
+	More                  bool // work remains for the next pass
 }
 
 // Calls answers the caller that makes the passes.
@@ -35,7 +35,7 @@ type Calls struct {
 	schedules     *schedules.Calls
 	trees         *trees.Calls
 	notifications *notifications.Calls
-	blobs         deleter // nil if what is beside the records is deleted by its place
+	blobs         deleter // nil if the place of the blobs deletes them on its own
 	forward       Forwarder
 }
 
@@ -52,21 +52,21 @@ func New(l *ledger.Ledger, c *catalog.Calls, r *runs.Calls, s *schedules.Calls, 
 }
 
 const (
-	onePage = 25               // timers of one read: one read unit of DynamoDB
-	most    = 5000             // workflows that each part of a pass looks at
-	longest = 45 * time.Second // and for how long both do
-	margin  = 2 * time.Second  // that it leaves before its caller's deadline
+	onePage   = 25               // timers of one read: one read unit of DynamoDB
+	maxLooked = 5000             // workflows that each part of a pass looks at
+	maxPass   = 45 * time.Second // the time of both parts together
+	margin    = 2 * time.Second  // between its end and its caller's deadline
 )
 
 // Pass makes the changes that time alone causes: lapsed leases, silent runners, passed deadlines and queue time-outs,
-// in every organization. It is bounded in records and in time, also by ctx's deadline, and says if it left something
-// to the next pass. A second pass is harmless, also at the same time. Run it once a minute.
+// in every organization. It is bounded in records and in time, also by ctx's deadline, and says if work remains for
+// the next pass. A second pass is harmless, also at the same time. Run it once a minute.
 //
-// It has two parts. The urgent one is bounded by what runs: leases, runners, deadlines, limits. The other one is the
-// queue time-outs of whatever waits. The first one leaves a quarter of the time to the second, so that neither holds
-// back the other.
+// It has two parts. The urgent one is bounded by the active workflows: leases, runners, deadlines, limits. The other
+// one is the queue time-outs of waiting workflows. The first part leaves a quarter of the time to the second, so that
+// neither holds back the other.
 func (p *Calls) Pass(ctx context.Context) (Summary, error) {
-	began, budget := p.ledger.Now(), longest
+	began, budget := p.ledger.Now(), maxPass
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(deadline)-margin)
 	}
@@ -81,9 +81,9 @@ func (p *Calls) Pass(ctx context.Context) (Summary, error) {
 	}
 	var next record.Places
 	now.begin(began.Add(budget * 3 / 4))
-	next.Urgent = now.round(ctx, from.Urgent, now.urgent)
+	next.Urgent = now.all(ctx, from.Urgent, now.urgent)
 	now.begin(began.Add(budget))
-	next.Waits = now.round(ctx, from.Waits, now.waits)
+	next.Waits = now.all(ctx, from.Waits, now.waits)
 	if next != from && ctx.Err() == nil {
 		now.failed(p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 			err := c.Load(ctx, record.PlacesKey())
@@ -106,15 +106,15 @@ func (p *Calls) places(ctx context.Context) (out record.Places, err error) {
 	return out, err
 }
 
-// urgent is what is done for an organization in the first part.
-func (p *pass) urgent(org string) (turns []round) {
+// urgent are the rounds of an organization in the first part.
+func (p *pass) urgent(org string) (rounds []round) {
 	now := ranOut(p.ledger.Now())
 	for _, part := range record.TimerParts(org) {
-		turns = append(turns,
+		rounds = append(rounds,
 			p.timers(org, ofKind(part, record.LeaseTimers, now)),
 			p.timers(org, ofKind(part, record.ServiceTimers, ranOut(p.service))))
 	}
-	return append(turns,
+	return append(rounds,
 		p.limits(org),
 		func(ctx context.Context) round {
 			p.failed(p.catalog.RemoveClosed(ctx, org))
@@ -126,14 +126,14 @@ func (p *pass) urgent(org string) (turns []round) {
 		})
 }
 
-// waits is what is done for an organization in the second part: also what its schedules want is submitted then, its trees
-// go on, what is kept no longer is deleted, and the audit trail is sealed.
-func (p *pass) waits(org string) (turns []round) {
-	turns = append(turns, p.submits(org), p.advances(org, ""))
+// waits are the rounds of an organization in the second part: they submit the runs of its schedules, advance its
+// trees, end waiting workflows, delete expired records, and seal the audit trail.
+func (p *pass) waits(org string) (rounds []round) {
+	rounds = append(rounds, p.submits(org), p.advances(org, ""))
 	for _, part := range record.TimerParts(org) {
-		turns = append(turns, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
+		rounds = append(rounds, p.timers(org, ofKind(part, record.WaitTimers, ranOut(p.ledger.Now()))))
 	}
-	return append(turns, func(ctx context.Context) round {
+	return append(rounds, func(ctx context.Context) round {
 		var sum Summary
 		p.failed(p.purge(ctx, org, p.until, &sum))
 		p.purged(sum)
@@ -141,21 +141,21 @@ func (p *pass) waits(org string) (turns []round) {
 	}, p.seals(org))
 }
 
-// submits submits what the schedules of an organization want.
+// submits submits the due runs of the schedules of an organization.
 func (p *pass) submits(org string) round {
 	return func(ctx context.Context) round {
-		left, err := p.schedules.Round(ctx, org, p.until)
+		more, err := p.schedules.Round(ctx, org, p.until)
 		if err != nil {
 			p.failed(fmt.Errorf("schedules of %s: %w", org, err))
 		}
-		if !left || err != nil {
+		if !more || err != nil {
 			return nil
 		}
 		return p.submits(org)
 	}
 }
 
-// advances takes the trees of an organization on, some at a time.
+// advances advances the trees of an organization, some in each round.
 func (p *pass) advances(org, after string) round {
 	return func(ctx context.Context) round {
 		next, err := p.trees.AdvanceTrees(ctx, org, after, p.until)
@@ -169,10 +169,10 @@ func (p *pass) advances(org, after string) round {
 	}
 }
 
-// ranOut is behind every timer of the millisecond of a time.
+// ranOut sorts after every timer of the millisecond of a time.
 func ranOut(at time.Time) string { return fmt.Sprintf("%015d0", at.UnixMilli()) }
 
-// ofKind is the timers of one kind that ran out.
+// ofKind is the scan of the timers of one kind that ran out.
 func ofKind(part, kind, ranOut string) store.Scan {
 	return store.Scan{Part: part, From: kind, To: kind + ranOut}
 }
@@ -225,13 +225,13 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 		if err != nil {
 			return err
 		}
-		heard := record.PoolCall{}
+		lastCall := record.PoolCall{}
 		if pool != "" { // one that was never claimed may have none
-			if heard, _, err = ledger.Load[record.PoolCall](ctx, c, record.PoolCallKey(pool)); err != nil {
+			if lastCall, _, err = ledger.Load[record.PoolCall](ctx, c, record.PoolCallKey(pool)); err != nil {
 				return err
 			}
 		}
-		now := rules.Time{Now: c.Now, Service: service, Lag: rules.Lag(heard, service)}
+		now := rules.Time{Now: c.Now, Service: service, Lag: rules.Lag(lastCall, service)}
 		o := rules.Due(w, beat, now)
 		if o.Look {
 			return p.look(ctx, c, w)

@@ -12,25 +12,24 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What one pass deletes in one organization is bounded, and so is each of its commits: others wait for no more than
-// one of them.
+// The deletions of one pass in one organization are bounded, and so is each commit: other changes wait for at most
+// one commit.
 const (
-	maxDeleted   = 20_000           // records, and runs that were looked at for some
-	longestPurge = 10 * time.Second // and for how long
-	perCommit    = 40               // records
-	runsAtOnce   = 50               // of one page
+	maxDeleted = 20_000 // records, and runs that it looks at
+	maxPurge   = 10 * time.Second
+	perCommit  = 40 // records
+	runsAtOnce = 50 // of one page
 	// A read of lines of a log can be large.
 	recordsAtOnce = 25
 )
 
-// ownDeletes is how much longer the purge keeps what a store deletes on its own, for nothing: it is then left with what
-// the store forgot.
+// ownDeletes is how long the purge waits for a store that deletes expired records on its own, at no cost. After that
+// the purge deletes the records that the store has missed.
 const ownDeletes = 7 * record.Day
 
-// purge is one purge over an organization. Runs are found by the list of all, the oldest first, so nothing needs to
-// be written for them to be found. The list may lag, but what it shows as over stays over. Every delete names the
-// version that was seen. A purge that dies is continued by the next one: the record by which a run is found is deleted
-// last.
+// purge is one purge of an organization. Runs are found by the list of all, the oldest first, so nothing needs to be
+// written for them to be found. The list may lag, but a run that it shows as over stays over. Every delete names the
+// version that was seen. The next purge goes on after a crash: the record by which a run is found is deleted last.
 type purge struct {
 	ledger  *ledger.Ledger
 	blobs   deleter
@@ -41,14 +40,14 @@ type purge struct {
 	ops     []store.Op
 }
 
-// purge deletes what is past its retention: runs, trees, logs, artifacts, and lines of the audit trail.
+// purge deletes data past its retention: runs, trees, logs, artifacts, and entries of the audit trail.
 func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Summary) error {
 	now := p.ledger.Now()
 	days, err := p.ledger.Retention(ctx, org)
 	if err != nil {
 		return err
 	}
-	s := &purge{ledger: p.ledger, blobs: p.blobs, org: org, until: now.Add(min(longestPurge, until.Sub(now)))}
+	s := &purge{ledger: p.ledger, blobs: p.blobs, org: org, until: now.Add(min(maxPurge, until.Sub(now)))}
 	defer func() { sum.Deleted += s.deleted }()
 	kept := now
 	if p.ledger.StoreExpires {
@@ -75,7 +74,7 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 		sum.More = true
 	}
 	if err != nil && !lost {
-		return fmt.Errorf("delete what %s keeps no longer: %w", org, err)
+		return fmt.Errorf("delete expired records of %s: %w", org, err)
 	}
 	return nil
 }
@@ -128,8 +127,8 @@ func (s *purge) parts(ctx context.Context, prefix string, before time.Time, at f
 	return errors.Join(err, s.flush(ctx))
 }
 
-// deliveries deletes those that are kept no longer, where the store does not. Those that have failed are kept longer than
-// others, so some are looked at each time.
+// deliveries deletes expired deliveries, where the store does not. Failed ones are kept longer than others, so some
+// are read each time.
 func (s *purge) deliveries(ctx context.Context) error {
 	now := s.ledger.Now()
 	scan := store.Scan{Part: record.DeliveryPart(s.org), To: record.NewID(record.DeliveryIDs, now.Add(-record.DeliveryKeptDone)), Limit: recordsAtOnce}
@@ -186,7 +185,7 @@ func (s *purge) trees(ctx context.Context, before time.Time) error {
 	return s.flush(ctx)
 }
 
-// files deletes what lies beside the records of a run, before the records that name it.
+// files deletes the blobs of a run, before the records that name them.
 func (s *purge) files(ctx context.Context, w *record.Workflow) error {
 	if s.blobs == nil || w.Attempt == 0 {
 		return nil
@@ -270,8 +269,8 @@ func (s *purge) add(ctx context.Context, op store.Op) error {
 	return s.flush(ctx)
 }
 
-// flush commits what was added. If it fails, the purge must end: it may not delete the record by which a run is found
-// while others of the run are left.
+// flush commits the operations that were added. If it fails, the purge must end: it may not delete the record by
+// which a run is found while others of the run remain.
 func (s *purge) flush(ctx context.Context) error {
 	if len(s.ops) == 0 {
 		return nil

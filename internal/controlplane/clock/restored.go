@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	by  = "a restore" // who does it, in timelines and in the audit trail
+	by  = "a restore" // the actor in timelines and in the audit trail
 	why = "the records were restored from an earlier copy"
 )
 
-// Restored ends what would go on by itself in a store that was restored from a copy of its records: it may have been done
-// since the copy was made, and nobody asked for it a second time. What was running is left to the rules of time. Call it
-// before anything else uses the store. It is idempotent: a second call, also after a first that failed, does what is left.
+// Restored stops pending work in a store that was restored from a copy of its records: it may have been done since
+// the copy was made, and nobody asked for it a second time. Running workflows end by their results or by their
+// deadlines. Call it before anything else uses the store. It is idempotent: a second call, also after a first that
+// failed, does the rest.
 func (p *Calls) Restored(ctx context.Context) (out api.Restored, err error) {
 	for org, err := range p.ledger.View().All(ctx, store.Scan{Part: "orgs", Limit: 100}) {
 		if err != nil {

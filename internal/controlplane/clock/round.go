@@ -12,35 +12,35 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// A pass shares its time: each organization has its turn, and each kind of timer in each of their partitions. A turn
-// does one page of its work. What is left of it waits until all others have had theirs.
+// A pass shares its time: each organization has its rounds, one for each kind of timer in each of its partitions
+// among them. A round does one page of its work. The next page waits until all other rounds have been done.
 
-// round does a bounded piece of work. It returns the turn that goes on with it; nil means that nothing is left.
+// round does a bounded piece of work. It returns the round that goes on with it; nil means that no work remains.
 type round func(ctx context.Context) round
 
-// pass is one pass. Its turns may run at the same time.
+// pass is one pass. Its rounds may run at the same time.
 type pass struct {
 	*Calls
-	service time.Time // what the service clock shows
+	service time.Time // the time of the service clock
 
-	mu       sync.Mutex
-	sum      Summary
-	failures []error
-	left     int       // workflows that this part may still look at
-	until    time.Time // when this part ends
-	cut      bool      // this part has ended before its work
+	mu        sync.Mutex
+	sum       Summary
+	failures  []error
+	remaining int       // workflows that this part may still look at
+	until     time.Time // when this part ends
+	cut       bool      // this part has ended before its work
 
 	forwardUntil time.Time // when this pass forwards no more; the zero time: it has not begun
 }
 
 // begin begins a part of the pass.
-func (p *pass) begin(until time.Time) { p.left, p.until, p.cut = most, until, false }
+func (p *pass) begin(until time.Time) { p.remaining, p.until, p.cut = maxLooked, until, false }
 
 // over says whether this part has to end.
 func (p *pass) over(ctx context.Context) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left <= 0 || ctx.Err() != nil || !p.ledger.Now().Before(p.until) {
+	if p.remaining <= 0 || ctx.Err() != nil || !p.ledger.Now().Before(p.until) {
 		p.cut, p.sum.More = true, true
 	}
 	return p.cut
@@ -53,11 +53,11 @@ func (p *pass) take(ctx context.Context) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left--
+	p.remaining--
 	return true
 }
 
-// looked counts what came of it.
+// looked counts a workflow that was looked at, by its outcome.
 func (p *pass) looked(ctx context.Context, moved bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +72,7 @@ func (p *pass) looked(ctx context.Context, moved bool, err error) {
 	}
 }
 
-// purged counts what a purge did.
+// purged counts the deletions of a purge.
 func (p *pass) purged(sum Summary) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,11 +90,11 @@ func (p *pass) failed(err error) {
 	p.failures = append(p.failures, err)
 }
 
-const orgPage = 50 // organizations whose turns begin together
+const orgPage = 50 // organizations whose rounds begin together
 
-// round lets every organization have its turns, beginning with the one at which the last pass was cut short. Then it
-// goes on with what is left of them, in rounds. If it is cut short in the first round, it returns where.
-func (p *pass) round(ctx context.Context, from string, turns func(org string) []round) (place string) {
+// all does the rounds of all organizations, beginning with the one at which the last pass was cut short, then the
+// rounds that follow from them. If it is cut short before every organization had its first rounds, it returns where.
+func (p *pass) all(ctx context.Context, from string, rounds func(org string) []round) (place string) {
 	var again []round
 	scans := []store.Scan{{From: from}}
 	if from != "" {
@@ -111,11 +111,11 @@ func (p *pass) round(ctx context.Context, from string, turns func(org string) []
 			var all []round
 			var of []string // their organizations
 			for _, r := range page.Records {
-				some := turns(r.Key.Sort)
+				some := rounds(r.Key.Sort)
 				all, of = append(all, some...), append(of, slices.Repeat([]string{r.Key.Sort}, len(some))...)
 			}
-			left, begun := p.run(ctx, all)
-			again = append(again, left...)
+			rest, begun := p.run(ctx, all)
+			again = append(again, rest...)
 			if p.over(ctx) && len(of) > 0 {
 				return of[min(begun, len(of)-1)]
 			}
@@ -128,16 +128,16 @@ func (p *pass) round(ctx context.Context, from string, turns func(org string) []
 	return ""
 }
 
-// run lets each turn do its piece, some at the same time. It returns what goes on with them, and how many have begun.
-func (p *pass) run(ctx context.Context, turns []round) (again []round, begun int) {
-	next := make([]round, len(turns))
+// run does rounds, some at the same time. It returns the rounds that go on with them, and how many have begun.
+func (p *pass) run(ctx context.Context, rounds []round) (again []round, begun int) {
+	next := make([]round, len(rounds))
 	var group errgroup.Group
 	atOnce := p.ledger.AtOnce()
 	group.SetLimit(atOnce)
-	for ; begun < len(turns) && !p.over(ctx); begun++ {
+	for ; begun < len(rounds) && !p.over(ctx); begun++ {
 		i := begun
 		do := func() error {
-			next[i] = turns[i](ctx)
+			next[i] = rounds[i](ctx)
 			return nil
 		}
 		if atOnce == 1 {
@@ -147,5 +147,5 @@ func (p *pass) run(ctx context.Context, turns []round) (again []round, begun int
 		}
 	}
 	_ = group.Wait() // its functions return none
-	return slices.DeleteFunc(next, func(t round) bool { return t == nil }), begun
+	return slices.DeleteFunc(next, func(r round) bool { return r == nil }), begun
 }

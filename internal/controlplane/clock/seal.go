@@ -16,19 +16,18 @@ import (
 
 // Entries of the audit trail are written without a chain, so that no two changes wait for each other. The pass seals
 // them: a seal has the digest of the entries behind the one before it, and the digest of that one. Entries are sealed
-// when they are old enough that none can be written before them: see ledger.decidedFor. Each seal is one commit with the
-// record that says how far sealing has come, so of two passes one loses, and a pass that dies has made some seals or
-// none.
+// when they are old enough that none can be written before them: see ledger.decidedFor. Each seal is one commit with
+// the record that says how far sealing has come, so of two passes one loses, and a crash leaves whole seals only.
 const (
 	sealAge = 5 * time.Minute
 	maxSeal = 200 // entries of one seal: with their longest texts still one blob
-	maxMade = 50  // seals of one organization in one turn of a pass
+	maxMade = 50  // seals of one organization in one round of a pass
 )
 
 // Forwarding is bounded for the whole pass: a place that does not answer holds nothing else back.
 const (
-	longestForward = 10 * time.Second
-	maxForwarded   = 50 // seals of one organization in one pass
+	maxForward   = 10 * time.Second
+	maxForwarded = 50 // seals of one organization in one pass
 )
 
 // Forwarder sends parts of the sealed audit trail to another place. It is called for one organization in the order of
@@ -40,7 +39,7 @@ type Forwarder interface {
 	Place() string
 }
 
-// seals seals what is old enough, and forwards it.
+// seals seals the entries that are old enough, and forwards them.
 func (p *pass) seals(org string) round {
 	return func(ctx context.Context) round {
 		made, err := p.seal(ctx, org)
@@ -63,7 +62,7 @@ func lostRace(err error) bool {
 	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown)
 }
 
-// seal makes the seals of one turn, and says how many.
+// seal makes the seals of one round, and says how many.
 func (p *Calls) seal(ctx context.Context, org string) (made int, err error) {
 	k := record.SealedKey(org)
 	for ; made < maxMade; made++ {
@@ -96,8 +95,8 @@ func (p *Calls) seal(ctx context.Context, org string) (made int, err error) {
 }
 
 // entries reads up to a number of entries of the trail that lie behind an id and before another.
-func (p *Calls) entries(ctx context.Context, org, after, before string, most int) (out []api.AuditEvent, err error) {
-	scan := store.Scan{Part: record.AuditPart(org), To: before, Limit: most}
+func (p *Calls) entries(ctx context.Context, org, after, before string, limit int) (out []api.AuditEvent, err error) {
+	scan := store.Scan{Part: record.AuditPart(org), To: before, Limit: limit}
 	if after != "" {
 		if scan.From = after + "\x00"; scan.From >= before {
 			return nil, nil // the clock was set back
@@ -110,14 +109,14 @@ func (p *Calls) entries(ctx context.Context, org, after, before string, most int
 	return out, err
 }
 
-// forwards sends the seals that the other place does not have, with their entries, and stores how far it came. If that
-// is not stored, the next pass sends them again.
+// forwards sends the seals that the other place does not have, with their entries, and stores the number of the last
+// one. If that is not stored, the next pass sends them again.
 func (p *pass) forwards(ctx context.Context, org string) error {
 	whole := ctx
 	ctx, cancel := context.WithDeadline(ctx, p.forwardsUntil())
 	defer cancel()
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // its time is over: the next pass goes on
+		return nil //nolint:nilerr // no time remains: the next pass goes on
 	}
 	sealed, k := record.SealedKey(org), record.ForwardedKey(org)
 	r, err := p.ledger.Read(ctx, sealed, k)
@@ -159,8 +158,8 @@ func (p *pass) forwards(ctx context.Context, org string) error {
 	return p.ledger.Commit(whole, []store.Op{store.Put(record.Encode(k, now), r.Version(k))})
 }
 
-// forwardOne sends one seal with its entries as they are now. If they are not those that were sealed, whoever compares
-// the two sees that.
+// forwardOne sends one seal with its entries as they are now. If they differ from those that were sealed, a
+// comparison with the seal shows it.
 func (p *Calls) forwardOne(ctx context.Context, org string, number int64) error {
 	k := record.SealKey(org, number)
 	r, err := p.ledger.Read(ctx, k)
@@ -186,20 +185,21 @@ func (p *pass) forwardsUntil() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.forwardUntil.IsZero() {
-		p.forwardUntil = time.Now().Add(longestForward) // by the machine's clock, as the deadlines of calls are
+		p.forwardUntil = time.Now().Add(maxForward) // by the machine's clock, as the deadlines of calls are
 	}
 	return p.forwardUntil
 }
 
-// forwardNoMore ends the forwarding of a pass: the place did not take something.
+// forwardNoMore ends the forwarding of a pass, after a failure at the place.
 func (p *pass) forwardNoMore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forwardUntil = time.Now()
 }
 
-// audit deletes the seals whose last entry is from before a time, with their entries: whole seals only, and none that is
-// still to be forwarded. First it stores how far the trail is deleted, so that nobody misses what is deleted half.
+// audit deletes the seals whose last entry is from before a time, with their entries: whole seals only, and none that
+// is still to be forwarded. First it stores how far the trail is deleted, so that no seal with half of its entries
+// counts as incomplete.
 func (s *purge) audit(ctx context.Context, before time.Time, forwarding bool) error {
 	sealed, forwarded := record.SealedKey(s.org), record.ForwardedKey(s.org)
 	r, err := s.ledger.Read(ctx, sealed, forwarded)

@@ -11,11 +11,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// stuckEvery is how often it is told that runs of one pool are stuck: what holds up one of them holds up the others.
+// stuckEvery is the least time between two events about stuck runs of one pool: they are held up for the same reason.
 const stuckEvery = time.Hour
 
-// look tells that a workflow is stuck, once, or puts off the next look at it where it waits for other runs. Its timer
-// follows from that.
+// look emits an event for a workflow that is stuck, once, or puts off the next look at one that waits for other runs.
+// Its timer follows from that.
 func (p *Calls) look(ctx context.Context, c *ledger.Change, w *record.Workflow) error {
 	waits, pool, stuck, err := p.runs.Stuck(ctx, c, w)
 	if err != nil {
@@ -27,8 +27,8 @@ func (p *Calls) look(ctx context.Context, c *ledger.Change, w *record.Workflow) 
 	}
 	w.Stuck = true
 	k := record.StuckKey(w.Org, pool)
-	told, _, err := ledger.Load[record.Stuck](ctx, c, k)
-	if err != nil || c.Now.Sub(told.At) < stuckEvery {
+	last, _, err := ledger.Load[record.Stuck](ctx, c, k)
+	if err != nil || c.Now.Sub(last.At) < stuckEvery {
 		return err
 	}
 	c.PutUntil(k, record.Stuck{At: c.Now}, c.Now.Add(record.Day))

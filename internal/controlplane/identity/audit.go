@@ -17,7 +17,7 @@ const (
 	trailPage  = 200
 )
 
-// Audit lists what of the audit trail passes a filter.
+// Audit lists the entries of the audit trail that pass a filter.
 func (p *Calls) Audit(ctx context.Context, who Principal, f api.AuditFilter) (out api.Page[api.AuditEvent], err error) {
 	out.Items = []api.AuditEvent{}
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, "audit.list", ""); err != nil {
@@ -60,7 +60,7 @@ func (p *Calls) Audit(ctx context.Context, who Principal, f api.AuditFilter) (ou
 	return out, nil
 }
 
-// trail is the part of the trail that lies between the bounds of a filter. It is a pure function.
+// trail is the scan of the audit trail between the bounds of a filter. It is a pure function.
 func trail(org string, f api.AuditFilter) (store.Scan, error) {
 	scan := store.Scan{Part: record.AuditPart(org)}
 	var since, until string
@@ -78,7 +78,7 @@ func trail(org string, f api.AuditFilter) (store.Scan, error) {
 		scan.From, scan.To, scan.Reverse = until, since, true
 	case api.OldestFirst:
 		if scan.From, scan.To = since, until; f.After >= since && f.After != "" {
-			scan.From = f.After + "\x00" // the first id behind it
+			scan.From = f.After + "\x00" // the first id after it
 		}
 	default:
 		return scan, workflow.Refuse(workflow.ErrInvalid, "order", "the order is %s or %s, not %q", api.NewestFirst, api.OldestFirst, text.Cut(f.Order, 40))
@@ -86,8 +86,8 @@ func trail(org string, f api.AuditFilter) (store.Scan, error) {
 	return scan, nil
 }
 
-// Entry is the entry of the trail in a record. One that cannot be read is still an entry, and not the one that was
-// sealed.
+// Entry decodes an entry of the audit trail. An unreadable record still counts as an entry, but not as the one that
+// was sealed.
 func Entry(r store.Record) api.AuditEvent {
 	e, err := record.Decode[api.AuditEvent](r)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *Calls) Seals(ctx context.Context, who Principal, cursor string, limit i
 		}
 		s, err := record.Decode[api.Seal](r)
 		if err != nil {
-			s = api.Seal{} // a seal that cannot be read is none: whoever verifies sees that
+			s = api.Seal{} // an unreadable seal is listed as an empty one, so a verification fails
 		}
 		out.Items = append(out.Items, s)
 	}

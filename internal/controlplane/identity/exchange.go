@@ -19,8 +19,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// IssueToken gives a token that ends by itself, for another issuer's token or for a service principal's secret. The
-// caller is not known yet. A refusal of a token whose signature is good is audited; others are only counted.
+// IssueToken issues a short-lived token for another issuer's token or for a service principal's secret. The caller is
+// not known yet. The refusal of a token with a valid signature is audited; others are only counted.
 func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.IssuedToken, err error) {
 	if in.Expiration != 0 && in.Expiration < int(api.MinLifetime.Seconds()) {
 		return out, workflow.Invalid("expiration", "a token lives for at least 60 seconds")
@@ -53,7 +53,7 @@ func (p *Calls) IssueToken(ctx context.Context, in api.TokenRequest) (out api.Is
 	return out, err
 }
 
-// wanted is what a caller asks for: zero values mean whatever there is.
+// wanted holds the properties of the token that a caller asks for; zero values leave them open.
 type wanted struct {
 	kind, pool string
 	lifetime   time.Duration
@@ -78,7 +78,7 @@ func poolOf(scope string) (string, error) {
 	return pool, nil
 }
 
-// lifetime is how long a token lives: as long as was asked for, at most as long as is allowed. It is a pure function.
+// lifetime is the requested lifetime of a token, at most the allowed one. It is a pure function.
 func lifetime(asked, allowed time.Duration) time.Duration {
 	if asked == 0 {
 		asked = api.DefaultLifetime
@@ -89,7 +89,7 @@ func lifetime(asked, allowed time.Duration) time.Duration {
 	return min(asked, allowed, api.MaxLifetime)
 }
 
-// exchange gives a token for one of a registered issuer.
+// exchange issues a token for the token of a registered issuer.
 func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w wanted) (out api.IssuedToken, err error) {
 	switch {
 	case org == "":
@@ -116,7 +116,7 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 		return out, err
 	}
 	if sub := claims.Strings("sub"); len(sub) != 1 || sub[0] == "" {
-		return out, workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "the token does not say who its holder is: it has no sub")
+		return out, workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "the token does not name its holder: it has no sub")
 	}
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		now, err := p.issuerAt(ctx, c, org, url)
@@ -142,7 +142,7 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 				return workflow.Refuse(workflow.ErrForbidden, "", "the pool of the rule was deleted")
 			}
 		}
-		// Nothing is checked in this commit: a token is worth nothing without the rule that gave it.
+		// The commit checks no versions: a token is worth nothing without the rule that it was issued by.
 		out = p.issue(c, rec, "token.exchange", "")
 		return nil
 	})
@@ -175,7 +175,7 @@ func (p *Calls) issuerAt(ctx context.Context, c *ledger.Change, org, url string)
 	return is, err
 }
 
-// poolNamed is the id of a pool by its id or its name; a name that is not known stays as it is, and no rule has it.
+// poolNamed is the id of the pool of an id or a name. An unknown name is returned as it is: no rule has it.
 func poolNamed(ctx context.Context, c *ledger.Change, org, pool string) (string, error) {
 	if pool == "" {
 		return "", nil
@@ -190,7 +190,7 @@ func poolNamed(ctx context.Context, c *ledger.Change, org, pool string) (string,
 // decide finds the rule that a token fits and makes the token that its holder gets, and says how long that may live. It
 // is a pure function.
 func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID string) (out record.Token, most time.Duration, err error) {
-	idle := "" // a rule that fits, and gives nothing
+	idle := "" // why a rule that fits gives nothing
 	for i, rule := range is.V.Rules {
 		r := rule.R
 		if kind != "" && r.Becomes != kind || poolID != "" && rule.PoolID != poolID || !fits(r, claims) {
@@ -266,13 +266,13 @@ func add(to, more map[string]string) map[string]string {
 // holders have the same.
 const maxName = 100
 
-// subjectOf is the holder of an issuer's token. The subject says who that is, and a claim how the name is shown.
+// subjectOf is the holder of an issuer's token. The subject identifies the holder; a claim may have the name to show.
 func subjectOf(is record.Settings[record.Issuer], claims oidc.Claims, claim string) api.PrincipalRef {
 	return api.PrincipalRef{ID: record.SubjectID(is.V.I.URL, strings.Join(claims.Strings("sub"), " ")), Name: nameOf(is.V.I.Name, claims, claim)}
 }
 
-// nameOf is how the holder of a token is shown: after the issuer, so that nobody can take the name of another. The claim
-// may say the same of two people, so it does not tell them apart.
+// nameOf is the name to show for the holder of a token. It begins with the issuer, so that nobody can take the name
+// of another. Two people may have the same name in the claim, so it does not identify them.
 func nameOf(issuer string, claims oidc.Claims, claim string) string {
 	if claim == "" {
 		claim = "sub"
@@ -298,7 +298,7 @@ func shownName(issuer, v string) string {
 	return issuer + "/" + plain
 }
 
-// issue adds the token and its line of the audit.
+// issue adds a token and its audit entry to a change.
 func (p *Calls) issue(c *ledger.Change, rec record.Token, action, detail string) api.IssuedToken {
 	value, rec := mintShort(c, rec)
 	out := api.IssuedToken{
@@ -313,11 +313,11 @@ func (p *Calls) issue(c *ledger.Change, rec record.Token, action, detail string)
 		out.Scope = "pool:" + rec.PoolID
 		as += " " + rec.PoolID
 	}
-	Audit(c, Of(rec.Org, rec.Principal), action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+said(rec.Pipeline))
+	Audit(c, Of(rec.Org, rec.Principal), action, rec.ID, "done", as+" until "+rec.Expires.Format(time.RFC3339)+detail+pipelineText(rec.Pipeline))
 	return out
 }
 
-// clientCredentials gives a token for the secret of a service principal.
+// clientCredentials issues a token for the secret of a service principal.
 func (p *Calls) clientCredentials(ctx context.Context, org string, in api.TokenRequest, w wanted) (out api.IssuedToken, err error) {
 	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "client_id", "the client id or the secret is wrong")
 	switch {
@@ -361,10 +361,10 @@ func (p *Calls) clientCredentials(ctx context.Context, org string, in api.TokenR
 	return out, err
 }
 
-// sourced checks that what gave a token is still there and unchanged. A service principal's roles are those that it has
-// now.
-func sourced(c *ledger.Change, s record.Token, who *Principal) error {
-	gone := workflow.Refuse(workflow.ErrRevoked, "", "what gave this token was changed or removed: get a new token")
+// checkSource checks that the source of a token, a trust rule or the secret of a service principal, still exists
+// unchanged. The token of a service principal has the current roles of that principal.
+func checkSource(c *ledger.Change, s record.Token, who *Principal) error {
+	gone := workflow.Refuse(workflow.ErrRevoked, "", "the source of this token was changed or removed: get a new token")
 	k := s.Source.Key(s.Org)
 	if s.Source.Service != "" {
 		p, ok, err := ledger.Get[record.ServicePrincipal](c.Read, k)
@@ -388,12 +388,13 @@ func sourced(c *ledger.Change, s record.Token, who *Principal) error {
 	return nil
 }
 
-// refusals keeps strangers from filling the audit trail and the log.
+// refusals bounds the refusals that are audited and logged, so that strangers cannot fill the audit trail and the
+// log.
 type refusals struct {
 	mu      sync.Mutex
-	since   time.Time // of the minute that audited is of
+	since   time.Time // the start of the minute that audited counts
 	audited int
-	told    time.Time
+	logged  time.Time
 	counted int
 }
 
@@ -415,8 +416,8 @@ func (r *refusals) count(ctx context.Context, l *ledger.Ledger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counted++
-	if now := l.Now(); now.Sub(r.told).Abs() >= time.Minute {
+	if now := l.Now(); now.Sub(r.logged).Abs() >= time.Minute {
 		l.Log.WarnContext(ctx, "sign-ins refused", "count", r.counted)
-		r.told, r.counted = now, 0
+		r.logged, r.counted = now, 0
 	}
 }

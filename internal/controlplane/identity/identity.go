@@ -1,6 +1,6 @@
-// Package identity says who a caller is, by the token that the caller shows, and who may do what, and keeps the audit
-// trail. It is below every route, so a route cannot forget it. What admins keep under names is changed, listed and
-// deleted here for all kinds of settings, each with its rules.
+// Package identity authenticates callers by their tokens, authorizes their actions and keeps the audit trail. It is
+// below every route, so a route cannot forget it. It also changes, lists and deletes the named settings of admins,
+// all kinds of them in one way, each kind with its own rules.
 package identity
 
 import (
@@ -25,10 +25,10 @@ const (
 	Pool = "pool"
 )
 
-// Principal is who a user or pool token speaks for.
+// Principal is the caller that a user or pool token identifies.
 type Principal struct {
 	Organization string
-	ID           string // of the principal, or of the pool whose own token it is: who it is
+	ID           string // identifies the caller: of the principal, or for a pool's own token of the pool
 	Name         string // to be shown
 	Audience     string // "user" or "pool"
 	Role         string // of a user in the whole organization: api.Role*; "" means none
@@ -36,25 +36,25 @@ type Principal struct {
 	Grants  map[string]string
 	PoolID  string      // of a pool
 	Pool    string      // its name
-	Process api.Process // of a pool: which process of its instance calls
-	// Kind is what it is: api.KindUser, api.KindService or api.KindPool.
+	Process api.Process // of a pool: the process of its instance that calls
+	// Kind is api.KindUser, api.KindService or api.KindPool.
 	Kind    string
-	Issuer  string // whose token was exchanged for this one
+	Issuer  string // of the token that was exchanged for this one
 	TokenID string
 	Expires time.Time // of the token; zero means never
-	// Pipeline is what the token said that was exchanged for this one; nil where that was not a pipeline's.
+	// Pipeline has the claims of the token that was exchanged for this one; nil if that was not a pipeline's.
 	Pipeline *record.Pipeline
 }
 
-// Ref names who it is.
+// Ref is the principal's id and name.
 func (who Principal) Ref() api.PrincipalRef { return api.PrincipalRef{ID: who.ID, Name: who.Name} }
 
-// Of is who is named, for the audit trail: with no rights.
+// Of is a principal without rights, as the actor of an entry of the audit trail.
 func Of(org string, ref api.PrincipalRef) Principal {
 	return Principal{Organization: org, ID: ref.ID, Name: ref.Name}
 }
 
-// ranks orders the roles: each role may do what the roles before it may.
+// ranks orders the roles: each role has the rights of the roles before it, and more.
 var ranks = []string{api.RoleViewer, api.RoleOperator, api.RoleAdmin}
 
 // Calls answers requests about tokens and the audit trail.
@@ -83,11 +83,11 @@ func (who Principal) Has(role string, projects ...string) bool {
 	if who.Audience != User || who.Unprotected() && role != api.RoleViewer {
 		return false
 	}
-	least := slices.Index(ranks, role)
-	if slices.Index(ranks, who.Role) >= least {
+	minRank := slices.Index(ranks, role)
+	if slices.Index(ranks, who.Role) >= minRank {
 		return true
 	}
-	return slices.ContainsFunc(projects, func(p string) bool { return slices.Index(ranks, who.Grants[p]) >= least })
+	return slices.ContainsFunc(projects, func(p string) bool { return slices.Index(ranks, who.Grants[p]) >= minRank })
 }
 
 // Scope reads the project that a call is about and those above it, the nearest first.
@@ -99,9 +99,9 @@ func (who Principal) AnyProject(context.Context) ([]string, error) {
 }
 
 // NeedsPool refuses a caller that is not a pool.
-func (who Principal) NeedsPool(what string) error {
+func (who Principal) NeedsPool(action string) error {
 	if who.Audience != Pool {
-		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", what)
+		return workflow.Refuse(workflow.ErrForbidden, "", "only a pool's token can %s", action)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action,
 		if !slices.Contains(ofPullRequests, action) {
 			return Refused(ctx, l, who, action, target, confined(who, action))
 		}
-		who.Pipeline = nil // what does the action decides for which runs
+		who.Pipeline = nil // the action itself confines it to its own runs
 	}
 	if who.Has(role) {
 		return nil
@@ -159,8 +159,8 @@ func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action,
 	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s%s; this is %s", action, role, where, have)
 }
 
-// Refused audits an error that says that who may not do an action, and returns it. It returns every other error as it
-// is. It is for what Allow does not decide; an error of Allow is audited already.
+// Refused audits an error that forbids an action, and returns it. It returns every other error as it is. It is for
+// decisions that Allow does not make; an error of Allow is audited already.
 func Refused(ctx context.Context, l *ledger.Ledger, who Principal, action, target string, err error) error {
 	if e, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrForbidden) {
 		auditRefusal(ctx, l, who, action, target, e.Message)
@@ -173,7 +173,7 @@ func (p *Calls) Refuse(ctx context.Context, who Principal, action string, err er
 	return Refused(ctx, p.ledger, who, action, "", err)
 }
 
-// auditRefusal writes a commit of its own: what was refused has none.
+// auditRefusal writes a commit of its own: a refused action has none.
 func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, target, detail string) {
 	err := l.Change(ctx, func(_ context.Context, c *ledger.Change) error {
 		Audit(c, who, action, target, "refused", detail)
@@ -184,7 +184,7 @@ func auditRefusal(ctx context.Context, l *ledger.Ledger, who Principal, action, 
 	}
 }
 
-// Audit adds a line to the audit trail.
+// Audit adds an entry to the audit trail.
 func Audit(c *ledger.Change, who Principal, action, target, outcome, detail string) {
 	c.Create(record.AuditKey(who.Organization, c.Now), api.AuditEvent{At: c.Now, Actor: who.Name, ActorID: who.ID, Action: action, Target: text.Cut(target, 200), Outcome: outcome, Detail: text.Cut(detail, 500)})
 }

@@ -26,7 +26,7 @@ func CheckName(name string) error {
 	return workflow.CheckNoID(name)
 }
 
-// isPlain says whether something can be a name or an id.
+// isPlain reports whether a text can be a name or an id.
 func isPlain(s string) bool {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 	return s != "" && len(s) <= 64 && strings.Trim(s, plain) == ""
@@ -62,7 +62,7 @@ func (p *Calls) issuerSettings() *Settings[api.Issuer, record.Issuer] {
 	})
 }
 
-// prepareIssuer refuses an issuer that cannot be, and gives its rules their ids.
+// prepareIssuer refuses an invalid issuer, and gives its rules their ids.
 func (p *Calls) prepareIssuer(ctx context.Context, c *ledger.Change, org string, in api.Issuer, old *record.Settings[record.Issuer]) (out record.Issuer, err error) {
 	if err := p.checkIssuer(org, &in); err != nil {
 		return out, err
@@ -83,11 +83,11 @@ func (p *Calls) prepareIssuer(ctx context.Context, c *ledger.Change, org string,
 	return out, err
 }
 
-// checkIssuer refuses what the settings of an issuer alone show to be impossible.
+// checkIssuer refuses settings of an issuer that are invalid by themselves, without other records.
 func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
-	// Of these kinds the control plane itself makes names KIND/NAME, as of an issuer ISSUER/SUBJECT.
+	// The control plane names its own actors KIND/NAME, and the subjects of an issuer ISSUER/SUBJECT.
 	if slices.Contains([]string{"service", "schedule", "pull-request"}, in.Name) {
-		return workflow.Invalid("name", "%s/ begins the names of what acts here without a person: choose another name", in.Name)
+		return workflow.Invalid("name", "names that begin with %s/ belong to the control plane: choose another name", in.Name)
 	}
 	if err := p.issuers.CheckAddress("url", in.URL); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
 	}
 	for _, a := range in.Algorithms {
 		if !slices.Contains(oidc.Algorithms(), a) {
-			return workflow.Invalid("algorithms", "%q is not taken: there are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
+			return workflow.Invalid("algorithms", "%q is not supported: the algorithms are %s", text.Cut(a, 20), strings.Join(oidc.Algorithms(), ", "))
 		}
 	}
 	if in.Login != nil && in.Login.ClientID == "" {
@@ -115,7 +115,7 @@ func (p *Calls) checkIssuer(org string, in *api.Issuer) error {
 	return checkRules(*in)
 }
 
-// checkRules refuses the rules of an issuer that cannot be meant, and those of a shared one that trust strangers.
+// checkRules refuses invalid rules of an issuer, and rules of a shared issuer that trust strangers.
 func checkRules(in api.Issuer) error {
 	owners, _ := in.Owners()
 	if in.Shared && len(owners) == 0 {
@@ -178,7 +178,7 @@ func checkRule(at string, r api.TrustRule) error {
 	return checkRole(at+".role", r.Role)
 }
 
-// checkRole refuses a role that there is not.
+// checkRole refuses an unknown role.
 func checkRole(field, role string) error {
 	if role != "" && !slices.Contains(ranks, role) {
 		return workflow.Invalid(field, "a role is viewer, operator or admin, not %q", text.Cut(role, 20))
@@ -229,21 +229,22 @@ func rulesOf(ctx context.Context, c *ledger.Change, org string, is api.Issuer) (
 				return nil, err
 			}
 		}
-		// What a rule gives depends on how claims are read. Maps are written in the order of their keys.
-		said, err := json.Marshal(struct {
+		// The rights of a rule depend on how claims are read, so its id depends on that too. JSON has the keys of
+		// maps in order.
+		encoded, err := json.Marshal(struct {
 			record.Rule
 			Pipelines *api.Pipelines `json:"pipelines,omitempty"`
 		}{rule, is.Pipelines})
 		if err != nil {
 			return nil, fmt.Errorf("encode a rule: %w", err)
 		}
-		rule.ID = record.Hash(string(said))[:20]
+		rule.ID = record.Hash(string(encoded))[:20]
 		out = append(out, rule)
 	}
 	return out, nil
 }
 
-// LoginOptions says with which issuers people log in. Everybody may ask; an organization that does not exist has none.
+// LoginOptions lists the issuers with which people log in. Anybody may call it; an unknown organization has none.
 func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions, error) {
 	out := api.LoginOptions{Organization: org, Issuers: []api.LoginOption{}}
 	if err := CheckName(org); err != nil {
@@ -267,7 +268,7 @@ func (p *Calls) LoginOptions(ctx context.Context, org string) (api.LoginOptions,
 	return out, err
 }
 
-// LoginWith begins a login of a person with an issuer of an organization. Everybody may.
+// LoginWith begins a login of a person with an issuer of an organization. Anybody may call it.
 func (p *Calls) LoginWith(ctx context.Context, org, issuer string) (*oidc.Login, error) {
 	options, err := p.LoginOptions(ctx, org)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// dialect says which claims of a host's tokens hold what. The names are those of GitHub's "OpenID Connect reference" and
-// of GitLab's "OpenID Connect (OIDC) authentication using ID tokens".
+// dialect names the claims of a host's tokens that hold the data of a pipeline. The names are those of GitHub's
+// "OpenID Connect reference" and of GitLab's "OpenID Connect (OIDC) authentication using ID tokens".
 type dialect struct {
 	repository, actorID, event string
-	// events are those that no pull request and no comment can cause, and that run what is at their ref. What is not
-	// listed may be caused so: workflow_run and repository_dispatch follow others; a parent's or another project's pipeline
-	// may be of a merge request.
+	// events are those that no pull request and no comment can cause, and that run the code at their ref. Any other
+	// event may have such a cause: workflow_run and repository_dispatch follow other events; the pipeline of a parent
+	// or of another project may be that of a merge request.
 	events []string
-	// guarded is the claim that says "true" of an environment that is protected; empty where the host does not say.
+	// guarded is the claim that is "true" for a protected environment; empty if the host has no such claim.
 	guarded string
 }
 
@@ -47,9 +47,9 @@ var pullForm = sync.OnceValue(func() *regexp.Regexp {
 // else.
 const maxClaim = 255
 
-// pipelineOf reads what a token says of its pipeline. It is a pure function. The pipeline is protected only if the token
-// says so: its event is one of the host's list, and its ref is protected, or the rule that it fits names an environment,
-// whose protection the admin has vouched for with that. A claim that is missing protects nothing.
+// pipelineOf reads the pipeline of a token from its claims. It is a pure function. The pipeline is protected only if
+// the token says so: its event is one of the host's list, and its ref is protected, or the rule that it fits names an
+// environment, whose protection the admin has vouched for with that. A claim that is missing protects nothing.
 func pipelineOf(of api.Pipelines, rule api.TrustRule, claims oidc.Claims) record.Pipeline {
 	d := dialects[of.Kind]
 	claim := func(name string) string {
@@ -93,16 +93,15 @@ func checkPipelines(of *api.Pipelines) error {
 	return nil
 }
 
-// Unprotected says that who is a pipeline that somebody without the right to change a protected ref may have written, such
-// as that of a pull request. Whatever role its rule gives, it only views, submits previews of its commit, and cancels
-// those.
+// Unprotected says that who is a pipeline that somebody without the right to change a protected ref may have written,
+// such as that of a pull request. With any role it only views, submits previews of its commit, and cancels those.
 func (who Principal) Unprotected() bool { return who.Pipeline != nil && !who.Pipeline.Protected }
 
-// ofPullRequests are the actions beyond viewing that an unprotected pipeline may do. What does them confines it to the
+// ofPullRequests are the actions beyond viewing that an unprotected pipeline may do. Each of them confines it to the
 // runs of its own commit.
 var ofPullRequests = []string{"workflow.submit", "workflow.cancel"}
 
-// confined is the refusal of what an unprotected pipeline may not do.
+// confined is the refusal of an action that an unprotected pipeline may not do.
 func confined(who Principal, action string) error {
 	of := who.Pipeline
 	return workflow.Refuse(workflow.ErrForbidden, "", "%s is not for this pipeline of %s/%s: its ref %s is not protected, or a pull request started it. "+
@@ -110,17 +109,17 @@ func confined(who Principal, action string) error {
 		action, of.Host, of.Repository, text.Cut(of.Ref, 100), who.Issuer)
 }
 
-// Confine refuses to an unprotected pipeline what one of its actions does beyond its own commit; what names that. It is a
-// pure function.
-func (who Principal) Confine(what string, own bool) error {
+// Confine refuses an unprotected pipeline an action that goes beyond its own commit; action names it in the refusal.
+// It is a pure function.
+func (who Principal) Confine(action string, own bool) error {
 	if !who.Unprotected() || own {
 		return nil
 	}
-	return confined(who, what)
+	return confined(who, action)
 }
 
-// said is how the audit says what pipeline a token is of.
-func said(p *record.Pipeline) string {
+// pipelineText describes the pipeline of a token in the audit trail.
+func pipelineText(p *record.Pipeline) string {
 	if p == nil {
 		return ""
 	}

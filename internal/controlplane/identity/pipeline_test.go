@@ -120,7 +120,7 @@ func TestPipelineOf_IsProtectedOnlyByItsToken(t *testing.T) {
 	}
 }
 
-// Whatever claims say, no pipeline of a pull request is protected, and what is kept is bounded.
+// With any claims, no pipeline of a pull request is protected, and all that is kept is bounded.
 func FuzzPipelineOf(f *testing.F) {
 	for _, c := range []oidc.Claims{github(nil), gitlab(nil), github(oidc.Claims{"event_name": "pull_request", "ref": "refs/pull/17/merge"}), {}, {"event_name": []any{map[string]any{}}}} {
 		text, err := json.Marshal(c)

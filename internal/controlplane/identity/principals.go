@@ -15,13 +15,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// DataDirectory is whoever owns the data directory of dayfly up: the audit trail shows that as the actor.
+// DataDirectory is the actor in the audit trail for the owner of the data directory of dayfly up.
 const DataDirectory = "data-directory"
 
 // maxPrincipalName is the longest name of a principal, in bytes.
 const maxPrincipalName = 64
 
-// checkPrincipalName refuses a name that a principal cannot have. None has a slash: KIND/NAME names what is not made here.
+// checkPrincipalName refuses an invalid name of a principal. No name has a slash: KIND/NAME names a principal that is
+// not made here.
 func checkPrincipalName(name string) error {
 	const others = "._@+-"
 	plain := func(r rune) bool {
@@ -31,7 +32,7 @@ func checkPrincipalName(name string) error {
 	case name == "" || len(name) > maxPrincipalName || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }):
 		return workflow.Invalid("name", "a name has 1 to %d letters, digits and characters of %s, not %q", maxPrincipalName, others, text.Cut(name, 80))
 	case slices.Contains([]string{rules.ByRule, DataDirectory}, name):
-		return workflow.Invalid("name", "%s is what the control plane calls itself: choose another name", name)
+		return workflow.Invalid("name", "%s is a name of the control plane itself: choose another name", name)
 	}
 	return workflow.CheckNoID(name)
 }
@@ -62,8 +63,8 @@ func viewPrincipal(r record.Principal, _ int64) api.Principal {
 	return api.Principal{PrincipalRef: r.Ref(), CreatedAt: r.Created}
 }
 
-// newPrincipal adds a principal to a change. A name that was ever taken is refused: what it approved and submitted stays
-// under that name.
+// newPrincipal adds a principal to a change. A name that was ever taken is refused: its approvals and submissions
+// stay under that name.
 func newPrincipal(ctx context.Context, c *ledger.Change, who Principal, name string) (record.Principal, error) {
 	if err := checkPrincipalName(name); err != nil {
 		return record.Principal{}, err
@@ -87,7 +88,7 @@ func addPrincipal(c *ledger.Change, org, name string) record.Principal {
 	return made
 }
 
-// EnsurePrincipal is the principal with a name; a change that finds none makes it.
+// EnsurePrincipal returns the principal of a name, and makes it in the change if there is none.
 func EnsurePrincipal(ctx context.Context, c *ledger.Change, org, name string) (api.PrincipalRef, error) {
 	made, ok, err := ledger.Load[record.Principal](ctx, c, record.PrincipalKey(org, name))
 	if err == nil && !ok {
@@ -96,7 +97,7 @@ func EnsurePrincipal(ctx context.Context, c *ledger.Change, org, name string) (a
 	return made.Ref(), err
 }
 
-// LoadPrincipals reads at once what FindPrincipal looks at for several names.
+// LoadPrincipals reads at once the records that FindPrincipal needs for several names.
 func LoadPrincipals(ctx context.Context, c *ledger.Change, org string, names []string) error {
 	var keys []store.Key
 	for _, name := range names {
@@ -107,9 +108,9 @@ func LoadPrincipals(ctx context.Context, c *ledger.Change, org string, names []s
 	return c.Load(ctx, keys...)
 }
 
-// FindPrincipal is who goes by a name: a principal that was made here, or a subject of a registered issuer, as
-// ISSUER/SUBJECT. Nothing has to be checked when the change commits: what a name says never changes, and the subject of
-// one issuer is never that of another which is registered later under the same name.
+// FindPrincipal finds the principal of a name: one that was made here, or a subject of a registered issuer, as
+// ISSUER/SUBJECT. The commit need not check the records: a name never changes its principal, and the subject of one
+// issuer is never that of another which is registered later under the same name.
 func FindPrincipal(ctx context.Context, c *ledger.Change, org, field, name string) (api.PrincipalRef, error) {
 	issuer, subject, of := strings.Cut(name, "/")
 	if of {

@@ -34,8 +34,8 @@ func viewService(now time.Time) func(record.ServicePrincipal, int64) api.Service
 	}
 }
 
-// settleService applies settings to a service principal and checks the result.
-func settleService(ctx context.Context, c *ledger.Change, org string, s *record.ServicePrincipal, in api.ServicePrincipalSettings) error {
+// applyService applies settings to a service principal and checks the result.
+func applyService(ctx context.Context, c *ledger.Change, org string, s *record.ServicePrincipal, in api.ServicePrincipalSettings) error {
 	if in.Role != nil {
 		s.Role = *in.Role
 	}
@@ -88,7 +88,7 @@ func (p *Calls) CreateService(ctx context.Context, who Principal, in api.NewServ
 			return err
 		}
 		s := record.ServicePrincipal{ID: record.NewID("sp_", c.Now), Name: in.Name, Created: c.Now}
-		if err := settleService(ctx, c, who.Organization, &s, in.ServicePrincipalSettings); err != nil {
+		if err := applyService(ctx, c, who.Organization, &s, in.ServicePrincipalSettings); err != nil {
 			return err
 		}
 		value, secret := newSecret(c.Now)
@@ -139,7 +139,7 @@ func (p *Calls) UpdateService(ctx context.Context, who Principal, name string, i
 		if err := c.At(k, in.Version, "service principal"); err != nil {
 			return "", err
 		}
-		if err := settleService(ctx, c, who.Organization, s, in); err != nil {
+		if err := applyService(ctx, c, who.Organization, s, in); err != nil {
 			return "", err
 		}
 		if c.Put(k, *s); !c.Alters(k) {
@@ -197,7 +197,7 @@ func (p *Calls) DeleteService(ctx context.Context, who Principal, name string) e
 	})
 }
 
-// changeService makes an admin's change of a service principal; change says for the audit what was done.
+// changeService makes an admin's change of a service principal; change returns the detail of its audit entry.
 func (p *Calls) changeService(ctx context.Context, who Principal, name, action string, change func(context.Context, *ledger.Change, store.Key, *record.ServicePrincipal) (string, error)) error {
 	if err := Allow(ctx, p.ledger, who, api.RoleAdmin, action, name); err != nil {
 		return err

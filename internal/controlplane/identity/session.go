@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A session ends by itself: maxSession after it began, and idleSession after somebody last did something in it.
+// A session ends by itself: maxSession after it began, and idleSession after its last activity.
 const (
 	maxSession  = 12 * time.Hour
 	idleSession = 2 * time.Hour
@@ -23,9 +23,9 @@ func signedOut() error {
 	return workflow.Refuse(workflow.ErrUnauthenticated, "", "you are not signed in, or your session has ended; sign in again")
 }
 
-// SignIn begins a session of whoever a user token speaks for, and returns its value. The session has a record of its
-// own, so that its value is not a token of the API. The record names the token that the session came from. Both are
-// checked at each request: the session ends with the token, and its roles are those that the token has then.
+// SignIn begins a session for the principal of a user token, and returns the value of the session. The session has a
+// record of its own, so that its value is not a token of the API. The record names the token that the session came
+// from. Both are checked at each request: the session ends with the token, and has the current roles of the token.
 func (p *Calls) SignIn(ctx context.Context, token string) (string, error) {
 	who, err := p.Authenticate(ctx, token)
 	if err != nil {
@@ -47,8 +47,8 @@ func (p *Calls) SignIn(ctx context.Context, token string) (string, error) {
 	return value, err
 }
 
-// Session returns whom a session speaks for. Active says that the request comes from a person and not from a page that
-// looks for news: it keeps the session from ending for being idle.
+// Session returns the principal of a session. active says that the request comes from a person, and not from a page
+// that polls for updates: only such a request counts as activity.
 func (p *Calls) Session(ctx context.Context, value string, active bool) (Principal, error) {
 	if !strings.HasPrefix(value, sessionPrefix) || len(value) > 200 {
 		return Principal{}, signedOut()
@@ -69,24 +69,24 @@ func (p *Calls) Session(ctx context.Context, value string, active bool) (Princip
 	if err := c.Load(ctx, tk); err != nil {
 		return Principal{}, err
 	}
-	who, err := speaker(ctx, c, tk)
+	who, err := principalOf(ctx, c, tk)
 	if err != nil {
 		return Principal{}, err
 	}
 	who.Expires = s.Expires
 	if active && c.Now.Sub(s.Seen) >= seenStep {
-		p.saw(ctx, value)
+		p.markActive(ctx, value)
 	}
 	return who, nil
 }
 
-// live says whether a session has not ended by time. It is a pure function.
+// live reports whether a session has not ended by time. It is a pure function.
 func live(s record.Session, now time.Time) bool {
 	return now.Before(s.Expires) && now.Sub(s.Seen) < idleSession
 }
 
-// saw writes that a session is in use. Where that fails the next request does it.
-func (p *Calls) saw(ctx context.Context, value string) {
+// markActive stores that a session is in use. If that fails, the next request does it.
+func (p *Calls) markActive(ctx context.Context, value string) {
 	k := record.SessionKey(record.Hash(value))
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		s, ok, err := ledger.Load[record.Session](ctx, c, k)

@@ -14,25 +14,25 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Settings are the things of one kind that admins keep under names: a T as people see it, a V as it is kept.
+// Settings are the named settings of one kind: T is their form in the API, V the stored one.
 type Settings[T api.Setting, V any] struct {
 	row    kind.Kind
 	ledger *ledger.Ledger
 	rules  SettingsRules[T, V]
 }
 
-// SettingsRules are what differs between kinds of settings.
+// SettingsRules are the differences between kinds of settings.
 type SettingsRules[T api.Setting, V any] struct {
-	// Prepare refuses what cannot be, and adds to the normal form of a setting what only the control plane says. old is
-	// the one that it changes; nil if it is new. What it reads is checked by the commit.
+	// Prepare refuses an invalid setting, and adds to its normal form the data that only the control plane sets. old
+	// is the setting before the change; nil if it is new. Prepare has the commit check the records that it goes by.
 	Prepare func(ctx context.Context, c *ledger.Change, org string, in T, old *record.Settings[V]) (V, error)
-	// View is how people see it.
+	// View is a setting in the API.
 	View func(record.Settings[V], int64) T
-	// Brief says in the audit trail what it is.
+	// Brief describes a setting in the audit trail.
 	Brief func(V) string
-	// OnPut adds to the change that creates or changes a setting what else that changes; nil: nothing.
+	// OnPut adds more writes to the change that creates or changes a setting; nil means none.
 	OnPut func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
-	// OnDelete adds to the change that deletes a setting what is left to do after it, or refuses that; nil: nothing is.
+	// OnDelete adds more writes to the change that deletes a setting, or refuses the deletion; nil means neither.
 	OnDelete func(ctx context.Context, c *ledger.Change, org string, rec record.Settings[V]) error
 }
 

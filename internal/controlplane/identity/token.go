@@ -107,7 +107,7 @@ func Tokens(ctx context.Context, c *ledger.Change, org string) (out []Stored, er
 	return out, nil
 }
 
-// Authenticate turns a user or pool token into who it speaks for.
+// Authenticate returns the principal of a user or pool token.
 func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, error) {
 	if token == "" || len(token) > 200 {
 		return Principal{}, unknown()
@@ -116,16 +116,16 @@ func (p *Calls) Authenticate(ctx context.Context, token string) (Principal, erro
 	if err := c.LoadLinked(ctx, tk); err != nil {
 		return Principal{}, err
 	}
-	return speaker(ctx, c, tk)
+	return principalOf(ctx, c, tk)
 }
 
-// unknown is the refusal of a token that is not there.
+// unknown is the refusal of an unknown token.
 func unknown() error {
 	return workflow.Refuse(workflow.ErrUnauthenticated, "", "the token is not known here; log in again, or ask for a new one")
 }
 
-// speaker is who a token speaks for whose record was read.
-func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, error) {
+// principalOf returns the principal of a token whose record was read.
+func principalOf(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, error) {
 	s, ok, err := ledger.Get[record.Token](c.Read, tk)
 	if err != nil {
 		return Principal{}, err
@@ -146,7 +146,7 @@ func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, er
 	if s.Source != nil {
 		who.Issuer = s.Source.Issuer
 	}
-	// What a token leads to never changes. Whether that is still valid is read each time, together with the token.
+	// A token always leads to the same records. Their state is read each time, together with the token.
 	var leads []store.Key
 	if s.Source != nil {
 		leads = append(leads, s.Source.Key(s.Org))
@@ -161,7 +161,7 @@ func speaker(ctx context.Context, c *ledger.Change, tk store.Key) (Principal, er
 		}
 	}
 	if s.Source != nil {
-		if err := sourced(c, s, &who); err != nil {
+		if err := checkSource(c, s, &who); err != nil {
 			return Principal{}, err
 		}
 	}
@@ -225,7 +225,7 @@ func (p *Calls) CreateToken(ctx context.Context, who Principal, in api.NewToken)
 	return out, err
 }
 
-// holder is for whom a new token is: the principal that is named, or a new one with the token's name.
+// holder is the principal of a new token: the named one, or a new one with the token's name.
 func holder(ctx context.Context, c *ledger.Change, who Principal, in api.NewToken) (api.PrincipalRef, error) {
 	if in.Principal != "" {
 		return FindPrincipal(ctx, c, who.Organization, "principal", in.Principal)
@@ -234,10 +234,10 @@ func holder(ctx context.Context, c *ledger.Change, who Principal, in api.NewToke
 	return made.Ref(), err
 }
 
-// maxGrants is how many projects one token has roles in.
+// maxGrants is in how many projects one token has roles.
 const maxGrants = 50
 
-// CheckRoles refuses a role that there is not, and grants as checkGrants does.
+// CheckRoles refuses an unknown role, and grants as checkGrants does.
 func CheckRoles(ctx context.Context, c *ledger.Change, org, at, role string, grants map[string]string) error {
 	if err := checkRole(at+".role", role); err != nil {
 		return err
@@ -248,8 +248,8 @@ func CheckRoles(ctx context.Context, c *ledger.Change, org, at, role string, gra
 	return checkGrants(ctx, c, org, at+".grants", grants)
 }
 
-// checkGrants refuses grants of what is not a role, or in a project that does not exist. No commit gives grants in a
-// project that is deleted meanwhile: a later project of that name must not have them.
+// checkGrants refuses grants of an unknown role or in an unknown project. The commit fails if a project is deleted
+// meanwhile: a later project of its name must not have the grants.
 func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants map[string]string) error {
 	var keys []store.Key
 	for _, project := range slices.Sorted(maps.Keys(grants)) {
@@ -272,7 +272,8 @@ func checkGrants(ctx context.Context, c *ledger.Change, org, at string, grants m
 	return err
 }
 
-// GrantIn says what gives a role in a project, or "". It is for a change that goes by the whole tree of projects.
+// GrantIn names a token, rule, service principal or member with a role in a project; "" if there is none. It is for a
+// change that goes by the whole tree of projects.
 func GrantIn(ctx context.Context, c *ledger.Change, org, project string) (string, error) {
 	tokens, err := Tokens(ctx, c, org)
 	if err != nil {

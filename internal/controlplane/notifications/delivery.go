@@ -19,14 +19,14 @@ import (
 const (
 	deliveryLease = 2 * time.Minute
 	maxDeliveries = 20  // that one claim hands out
-	maxResult     = 500 // bytes of what a try says
+	maxResult     = 500 // bytes of the detail of a try
 )
 
 // backoff is how long a delivery waits after each of its tries.
 var backoff = []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour}
 
-// nextTry is when a delivery is tried again that failed at a time; ok is false where it is given up. It is a pure
-// function.
+// nextTry is the time of the next try of a delivery that failed at a time; ok is false if it is given up. It is a
+// pure function.
 func nextTry(d record.Delivery, in api.DeliveryResult, now time.Time) (at time.Time, ok bool) {
 	wait := max(backoff[min(max(d.Tries, 1), len(backoff))-1], api.Seconds(in.RetryAfterSeconds))
 	at = now.Add(wait)
@@ -143,7 +143,7 @@ func (p *Calls) fail(ctx context.Context, c *ledger.Change, d *record.Delivery, 
 	return pulls.Shown(ctx, c, *d, nil)
 }
 
-// tooLate is why a delivery is given up of which a day has passed.
+// tooLate says why a delivery is given up after a day.
 func tooLate(d record.Delivery) string {
 	if d.Tries == 0 {
 		return "pool " + d.Pool + " did not ask for it within a day"
@@ -151,7 +151,7 @@ func tooLate(d record.Delivery) string {
 	return "it was not done within a day; the last try said: " + text.Cut(d.Detail, 300)
 }
 
-// task is what is to be done for a delivery, by the settings of now; why says why nothing is.
+// task is the task of a delivery by the current settings; why says why there is none.
 func (p *Calls) task(ctx context.Context, c *ledger.Change, d *record.Delivery) (out api.DeliveryTask, why string, err error) {
 	switch {
 	case d.Notice != nil:
@@ -164,7 +164,7 @@ func (p *Calls) task(ctx context.Context, c *ledger.Change, d *record.Delivery) 
 	return out, "this version of the control plane does not know deliveries of kind " + text.Quote(d.Kind, 40), nil
 }
 
-// DeliveryDone records what came of a try. The result of an earlier try than the latest changes nothing.
+// DeliveryDone records the result of a try. The result of an earlier try than the latest changes nothing.
 func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id string, in api.DeliveryResult) error {
 	if err := who.NeedsPool("report a delivery"); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 			return noDelivery(id)
 		}
 		if d.State != api.DeliveryClaimed || d.Attempt != in.Attempt {
-			return nil // said before, or another try has begun
+			return nil // reported before, or another try has begun
 		}
 		d.Detail = in.Detail
 		at, again := nextTry(d, in, c.Now)
@@ -209,8 +209,8 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 	})
 }
 
-// readFirst does what follows from a pull request before the delivery that read it is done: if this dies, it is read
-// again. It returns what came of the try.
+// readFirst acts on a pull request before the delivery that read it is done: after a crash it is read again. It
+// returns the result of the try.
 func (p *Calls) readFirst(ctx context.Context, who identity.Principal, id string, in api.DeliveryResult) (api.DeliveryResult, error) {
 	d, ok, err := p.ledger.View().Delivery(ctx, who.Organization, id)
 	if err != nil || !ok || d.PoolID != who.PoolID || d.Kind != api.DeliverRead || d.Pull == nil || d.State != api.DeliveryClaimed || d.Attempt != in.Attempt {
@@ -251,8 +251,8 @@ func noDelivery(id string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no delivery %q", text.Cut(id, 64))
 }
 
-// Deliveries lists the deliveries of the organization, the newest first: those in a state, and those that something
-// wants, where they are named.
+// Deliveries lists the deliveries of the organization, the newest first; with a filter only those in a state, or for
+// one notification or git host.
 func (p *Calls) Deliveries(ctx context.Context, who identity.Principal, in api.DeliveryFilter) (api.Page[api.Delivery], error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "delivery.list", ""); err != nil {
 		return api.Page[api.Delivery]{}, err
@@ -264,13 +264,13 @@ func (p *Calls) Deliveries(ctx context.Context, who identity.Principal, in api.D
 	}, func(d record.Delivery, _ int64) api.Delivery { return viewDelivery(d, now) })
 }
 
-// FailedDeliveries are the newest deliveries that have failed, up to a number; more says that there are others. It reads
-// little, so that a page may ask every few seconds.
-func (p *Calls) FailedDeliveries(ctx context.Context, who identity.Principal, most int) (out []api.Delivery, more bool, err error) {
+// FailedDeliveries are the newest failed deliveries, up to a limit; more says that there are others. It reads little,
+// so that a page may ask every few seconds.
+func (p *Calls) FailedDeliveries(ctx context.Context, who identity.Principal, limit int) (out []api.Delivery, more bool, err error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "delivery.list", ""); err != nil {
 		return nil, false, err
 	}
-	page, err := p.ledger.Query(ctx, store.Index1, store.Scan{Part: record.UndoneIndex(who.Organization), Reverse: true, Limit: 5 * most})
+	page, err := p.ledger.Query(ctx, store.Index1, store.Scan{Part: record.UndoneIndex(who.Organization), Reverse: true, Limit: 5 * limit})
 	if err != nil {
 		return nil, false, err
 	}
@@ -283,7 +283,7 @@ func (p *Calls) FailedDeliveries(ctx context.Context, who identity.Principal, mo
 		if d.Stands(now) != api.DeliveryFailed {
 			continue
 		}
-		if len(out) == most {
+		if len(out) == limit {
 			return out, true, nil
 		}
 		out = append(out, viewDelivery(d, now))

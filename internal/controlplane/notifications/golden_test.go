@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// What notifications say of a run is as in the golden file.
+// The texts of notifications about runs are those of the golden file.
 func TestWords_OfRuns(t *testing.T) {
 	runtable.Golden(t, *update, func(r runtable.Run) string {
 		w := r.Why.Workflow

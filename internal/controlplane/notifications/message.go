@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Message is what a notification tells.
+// Message is the content of a notification.
 type Message struct {
 	ID           string // of the delivery
 	Organization string
@@ -22,7 +22,7 @@ type Message struct {
 	Address      string // where people reach the console; empty means that no link is made
 }
 
-// Bounds of what a message says, in bytes.
+// Bounds of the texts in a message, in bytes.
 const (
 	maxDetail = 500
 	maxSlack  = 2500 // Slack cuts a text at 40,000 characters: nobody reads that
@@ -49,7 +49,7 @@ type body struct {
 	Text         string             `json:"text"`
 }
 
-// counts are those of changes: nothing of what is changed.
+// counts are the numbers of changes, without the names of resources.
 type counts struct {
 	Add     int `json:"add"`
 	Change  int `json:"change"`
@@ -68,30 +68,30 @@ func countsOf(c *api.Changes) *counts {
 	return &counts{Add: c.Add, Change: c.Change, Destroy: c.Destroy, Drift: c.Drift, Replace: c.Replace, Import: c.Import, Move: c.Move, Forget: c.Forget}
 }
 
-// said is what is told of an event: its type and state for programs, a sentence for people, and what to run next.
-type said struct{ kind, state, sentence, command string }
+// summary is an event in short: its type and state for programs, a sentence and the next command for people.
+type summary struct{ kind, state, sentence, command string }
 
-func say(m Message) said {
+func summaryOf(m Message) summary {
 	n := m.Event
-	what := runtext.What(api.Workflow{Type: n.Type, Operation: n.Op})
+	run := runtext.What(api.Workflow{Type: n.Type, Operation: n.Op})
 	switch n.Event {
 	case api.EventApproval:
-		return said{"plan.waiting", string(workflow.Succeeded), fmt.Sprintf("The plan of workspace %s waits for an approval", n.Workspace), "dayfly workflow approve " + n.Workflow}
+		return summary{"plan.waiting", string(workflow.Succeeded), fmt.Sprintf("The plan of workspace %s waits for an approval", n.Workspace), "dayfly workflow approve " + n.Workflow}
 	case api.EventDrift:
 		drifted := 0
 		if n.Changes != nil {
 			drifted = n.Changes.Drift
 		}
-		return said{"drift.found", string(workflow.Succeeded), fmt.Sprintf("Workspace %s has drifted: %s", n.Workspace, runtext.Drift(drifted)), "dayfly run " + n.Workspace + " --op update"}
+		return summary{"drift.found", string(workflow.Succeeded), fmt.Sprintf("Workspace %s has drifted: %s", n.Workspace, runtext.Drift(drifted)), "dayfly run " + n.Workspace + " --op update"}
 	case api.EventStuck:
-		return said{"run.stuck", "waiting", fmt.Sprintf("The %s of workspace %s has waited for more than half an hour", what, n.Workspace), "dayfly why " + n.Workflow}
+		return summary{"run.stuck", "waiting", fmt.Sprintf("The %s of workspace %s has waited for more than half an hour", run, n.Workspace), "dayfly why " + n.Workflow}
 	}
-	return said{"run.failed", string(workflow.Failed), fmt.Sprintf("The %s of workspace %s has failed", what, n.Workspace), "dayfly why " + n.Workflow}
+	return summary{"run.failed", string(workflow.Failed), fmt.Sprintf("The %s of workspace %s has failed", run, n.Workspace), "dayfly why " + n.Workflow}
 }
 
 // Body is the body of a notification in a format. It is a pure function, and its size is bounded.
 func Body(format string, m Message) string {
-	s, n := say(m), m.Event
+	s, n := summaryOf(m), m.Event
 	detail := text.Middle(text.WithoutEscapes(n.Detail), maxDetail)
 	link := ""
 	if m.Address != "" {
@@ -107,13 +107,13 @@ func Body(format string, m Message) string {
 	})
 }
 
-// escape makes text of Slack's, in which no part of what it is made from is a link, a mention or a format.
+// escape makes text for Slack in which no part is a link, a mention or a format.
 // https://docs.slack.dev/messaging/formatting-message-text#escaping
 var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "`", "'", "\n", " ", "\r", " ")
 
-// slack is the text of a message in Slack's form. What others wrote stands in it as it is, and makes no link: neither
-// with <...>, which is escaped, nor as an address that Slack finds by itself, because it stands as code.
-func slack(s said, m Message, detail, link string) string {
+// slack is the text of a message in Slack's form. Texts of others appear as they were written, and make no link:
+// neither with <...>, which is escaped, nor as an address that Slack finds by itself, because they are code.
+func slack(s summary, m Message, detail, link string) string {
 	n := m.Event
 	lines := []string{escape.Replace(s.sentence)}
 	var facts []string
@@ -139,7 +139,7 @@ func slack(s said, m Message, detail, link string) string {
 	return text.Cut(strings.Join(append(lines, next), "\n"), maxSlack)
 }
 
-// code shows what others wrote as it is.
+// code shows a text of others as it was written.
 func code(s string) string { return "`" + escape.Replace(s) + "`" }
 
 func encode(v any) string {

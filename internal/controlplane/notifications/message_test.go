@@ -57,7 +57,7 @@ func TestBody_SaysWhatHappenedAndWhatToRunNext(t *testing.T) {
 	}
 }
 
-// What others wrote makes no link, no mention and no format in Slack.
+// A text of others makes no link, no mention and no format in Slack.
 func TestBody_OfSlackIsEscaped(t *testing.T) {
 	m := message(api.EventFailed)
 	m.Event.By = "<!channel> & https://evil.example.com"

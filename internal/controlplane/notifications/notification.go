@@ -52,7 +52,7 @@ func prepareNotification(ctx context.Context, c *ledger.Change, org string, n ap
 	return n, catalog.CheckPool(ctx, c, org, n.Pool)
 }
 
-// checkNotification refuses what cannot be told or sent, as far as the notification alone says so. It is a pure function.
+// checkNotification refuses a notification that is invalid by itself, without other records. It is a pure function.
 func checkNotification(n api.Notification) error {
 	if err := workflow.CheckText("description", n.Description, 1000); err != nil {
 		return err
@@ -94,11 +94,12 @@ func checkNotification(n api.Notification) error {
 	return nil
 }
 
-// eventPage is how much news is read at once.
+// eventPage is how many events are read at once.
 const eventPage = 25
 
-// Notify makes deliveries of the news of an organization, until a time. Each commit does so for one piece of news and
-// removes it, so that each is delivered to whom it concerns once, whoever tells it and whatever fails. The pass calls it.
+// Notify makes deliveries for the outbox events of an organization, until a time. Each commit does so for one event
+// and removes it. So each notification gets an event once, even if several processes do this, or one fails. The pass
+// calls it.
 func (p *Calls) Notify(ctx context.Context, org string, until time.Time) error {
 	var failures []error
 	for from := ""; p.ledger.Now().Before(until) && ctx.Err() == nil; {
@@ -109,7 +110,7 @@ func (p *Calls) Notify(ctx context.Context, org string, until time.Time) error {
 		for _, r := range page.Records {
 			p.trees.OnEvent(ctx, org, r)
 			if err := p.notifyOne(ctx, org, r.Key); err != nil {
-				failures = append(failures, fmt.Errorf("tell %s: %w", r.Key, err))
+				failures = append(failures, fmt.Errorf("notify of %s: %w", r.Key, err))
 			}
 			if !p.ledger.Now().Before(until) || ctx.Err() != nil {
 				break
@@ -126,7 +127,7 @@ func (p *Calls) notifyOne(ctx context.Context, org string, k store.Key) error {
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		n, ok, err := ledger.Load[record.OutboxEvent](ctx, c, k)
 		if err != nil || !ok {
-			return err // told by another
+			return err // done by another process
 		}
 		c.Remove(k)
 		if n.Trigger != nil && n.Trigger.Number != 0 {
@@ -156,7 +157,7 @@ func (p *Calls) notifyOne(ctx context.Context, org string, k store.Key) error {
 	})
 }
 
-// projectsOf is the project of the workspace that news is about, and those above it; none if it was deleted.
+// projectsOf is the project of an event's workspace, and those above it; none if the workspace was deleted.
 func projectsOf(ctx context.Context, c *ledger.Change, org string, n record.OutboxEvent) ([]string, error) {
 	ws, ok, err := ledger.Load[record.Workspace](ctx, c, record.WorkspaceKey(org, n.Workspace))
 	if err != nil || !ok || ws.ID != n.WorkspaceID {
@@ -169,7 +170,7 @@ func projectsOf(ctx context.Context, c *ledger.Change, org string, n record.Outb
 	return names, err
 }
 
-// wants says whether a notification tells an event of a workspace in projects. It is a pure function.
+// wants says whether a notification is for an event of a workspace in projects. It is a pure function.
 func wants(n api.Notification, event string, projects []string) bool {
 	if n.IsDisabled || len(n.Events) > 0 && !slices.Contains(n.Events, event) {
 		return false
@@ -177,7 +178,7 @@ func wants(n api.Notification, event string, projects []string) bool {
 	return len(n.Projects) == 0 || slices.ContainsFunc(projects, func(name string) bool { return slices.Contains(n.Projects, name) })
 }
 
-// notify adds the delivery of news of a workspace in projects to one whom it concerns.
+// notify adds the delivery of an event of a workspace in projects to a notification.
 func (p *Calls) notify(ctx context.Context, c *ledger.Change, org string, to record.Settings[api.Notification], n record.OutboxEvent, projects []string) error {
 	d := record.Delivery{ID: record.NewID(record.DeliveryIDs, c.Now), Org: org, Kind: api.DeliverNotification, For: to.V.Name, ForID: to.ID, Created: c.Now}
 	project := ""
@@ -207,7 +208,7 @@ func wantedBy(ctx context.Context, c *ledger.Change, d record.Delivery) (n api.N
 	return rec.V, "", nil
 }
 
-// sending is what is sent for a delivery, by the settings of now.
+// sending is the request of a delivery by the current settings.
 func sending(ctx context.Context, c *ledger.Change, d record.Delivery) (*api.SendNotification, string, error) {
 	n, why, err := wantedBy(ctx, c, d)
 	if err != nil || why != "" {

@@ -29,7 +29,7 @@ type Calls struct {
 	cfg    Config
 }
 
-// New returns the calls over a ledger, and lets it tell news at once.
+// New returns the calls over a ledger, and has the ledger call Notify right after it has committed events.
 func New(l *ledger.Ledger, t *trees.Calls, g *pulls.Calls, cfg Config) *Calls {
 	p := &Calls{Notifications: settings(l), ledger: l, trees: t, pulls: g, cfg: cfg}
 	l.OnEvent = func(ctx context.Context, org string) error {

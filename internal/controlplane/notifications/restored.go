@@ -10,14 +10,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// EndRestored keeps an organization whose records were restored from telling what nobody asks for now. It adds what it did
-// to out.
+// EndRestored drops the pending events and deliveries of an organization whose records were restored. It counts them
+// in out.
 func (p *Calls) EndRestored(ctx context.Context, org, why string, out *api.Restored) error {
 	for _, one := range []struct {
 		scan store.Scan
 		end  func(k store.Key) error
 	}{
-		// Deliveries are made of news, so that goes first.
+		// Deliveries are made of events, so events go first.
 		{store.Scan{Part: record.OutboxPart(org), Limit: 100}, func(k store.Key) error { return p.dropEvent(ctx, k) }},
 		{store.Scan{Part: record.DeliveryPart(org), Limit: 100}, func(k store.Key) error { return p.dropDelivery(ctx, org, k.Sort, why, out) }},
 	} {

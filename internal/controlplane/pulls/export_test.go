@@ -5,7 +5,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 )
 
-// Verdict is what follows from a reading, for tests.
+// Verdict is the decision about a reading, for tests.
 type Verdict struct {
 	Waits, Note, Released string
 	Cancel, Apply, Stays  []string

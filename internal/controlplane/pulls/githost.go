@@ -65,7 +65,7 @@ func prepareGitHost(ctx context.Context, c *ledger.Change, org string, in api.Gi
 		case m.ID < 1:
 			return in, workflow.Invalid(at+".id", "a member is named by the number that the host has given the user")
 		case seen[m.ID]:
-			return in, workflow.Invalid(at+".id", "user %d stands there twice", m.ID)
+			return in, workflow.Invalid(at+".id", "user %d is named twice", m.ID)
 		case m.Role == "" && len(m.Grants) == 0:
 			return in, workflow.Invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
 		}
@@ -113,7 +113,7 @@ func (p *Calls) RotateWebhookSecret(ctx context.Context, who identity.Principal,
 	return out, err
 }
 
-// webhookKey is what the secrets of webhooks are made from.
+// webhookKey returns the key that the secrets of webhooks are derived from.
 func (p *Calls) webhookKey(ctx context.Context) ([]byte, error) {
 	if p.cfg.WebhookKey == nil {
 		return nil, workflow.Refuse(workflow.ErrUnsupported, "", "this control plane takes no webhooks: it was not given a key for their secrets (docs/git.md); dayfly ci needs none")
@@ -121,15 +121,15 @@ func (p *Calls) webhookKey(ctx context.Context) ([]byte, error) {
 	return p.cfg.WebhookKey(ctx)
 }
 
-// webhookSecret is the secret of a git host's webhook. It is made from the key each time and stored nowhere, in the form
-// of Standard Webhooks, which GitLab asks for: https://github.com/standard-webhooks/standard-webhooks.
+// webhookSecret is the secret of a git host's webhook. It is derived from the key each time and stored nowhere, in
+// the form of Standard Webhooks, which GitLab asks for: https://github.com/standard-webhooks/standard-webhooks.
 func webhookSecret(key []byte, org string, g record.Settings[api.GitHost]) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "webhook|%s|%s|%d", org, g.ID, g.V.Generation)
 	return "whsec_" + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// member is who somebody at a git host is here; nil for a stranger.
+// member finds the member of a user's number at the git host; nil for a stranger.
 func member(g api.GitHost, id int64) *api.Member {
 	if i := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.ID == id }); i >= 0 {
 		return &g.Members[i]
@@ -137,12 +137,12 @@ func member(g api.GitHost, id int64) *api.Member {
 	return nil
 }
 
-// itself is who acts for a git host's pull requests where no member does.
+// itself is the principal of a git host, for actions on pull requests that no member asked for.
 func itself(org string, g record.Settings[api.GitHost], role string) identity.Principal {
 	return identity.Principal{Organization: org, ID: g.ID, Name: "pull-request/" + g.V.Name, Audience: identity.User, Kind: api.KindService, Role: role}
 }
 
-// principal is a member as the rules know one.
+// principal is the principal of a member.
 func principal(org string, m *api.Member) identity.Principal {
 	return identity.Principal{Organization: org, ID: m.PrincipalID, Name: m.Principal, Audience: identity.User, Kind: api.KindUser, Role: m.Role, Grants: m.Grants}
 }

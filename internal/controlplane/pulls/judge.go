@@ -12,28 +12,28 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// reading is what is known when a pull request was read at its host.
+// reading holds the facts about a pull request that was read at its host.
 type reading struct {
 	pull   record.Pull
 	facts  api.PullFacts
-	said   *record.Said // the command that made it be read
-	member *api.Member  // who said that, as the host says it now
+	said   *record.Said // the command that it was read for
+	member *api.Member  // the author of its comment, by the host's present answer
 }
 
-// verdict is what follows from a reading. Its pull is what is known from now on, without the runs that are still to be
+// verdict is the decision about a reading. Its pull is the new record, without the runs that are still to be
 // submitted.
 type verdict struct {
 	pull    record.Pull
 	cancel  []record.PullPreview // previews that are of no use any more
 	preview bool                 // previews of the head are wanted
-	anew    string               // what makes them others than those before; empty: only those that are missing
+	anew    string               // sets them apart from those before; empty: only the missing ones
 	apply   []record.PullPreview // the previews whose plans a member wants applied
 	merged  bool                 // runs of the merge are wanted
 	only    []string             // of these workspaces alone; empty means all
 }
 
-// judge decides what follows from a reading. It is a pure function. A pull request is a stranger's code until somebody
-// says otherwise: of a fork, or of an author who may not write to the repository, nothing runs before a member has
+// judge decides about a reading. It is a pure function. A pull request is a stranger's code until somebody says
+// otherwise: of a fork, or of an author who may not write to the repository, nothing runs before a member has
 // released that very commit.
 func judge(r reading) verdict {
 	v := verdict{pull: r.pull}
@@ -91,7 +91,7 @@ func held(f api.PullFacts) string {
 	return ""
 }
 
-// obey does what a comment says, and returns the answer. It counts only as its host has it now.
+// obey carries out the command of a comment, and returns the answer. Only the text that the host has now counts.
 func (v *verdict) obey(r reading) string {
 	now := r.facts.Comment
 	command, _ := pullrequest.ParseCommand(r.said.Text)
@@ -136,7 +136,7 @@ func (v *verdict) concerns(p record.PullPreview) bool {
 	return len(v.only) == 0 || slices.Contains(v.only, p.Workspace)
 }
 
-// wantApplied finds the plans that somebody meant who wrote apply: those of the newest commit that were in the comment
+// wantApplied finds the plans that the command apply means: those of the newest commit that Dayfly's comment showed
 // before.
 func (v *verdict) wantApplied(r reading) string {
 	defer func() { v.only = nil }()
@@ -158,7 +158,7 @@ func (v *verdict) wantApplied(r reading) string {
 		v.apply = nil
 		return fmt.Sprintf("Nothing was applied: the plans of %s were not shown here before your comment. Look at them and comment again.", strings.Join(unseen, ", "))
 	case len(v.apply) == 0:
-		return "Nothing was applied: there is no preview of what you named."
+		return "Nothing was applied: there is no preview that could be applied."
 	}
 	return ""
 }

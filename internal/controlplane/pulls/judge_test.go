@@ -50,7 +50,7 @@ func TestJudge_DecidesByWhatTheHostSaysNow(t *testing.T) {
 		said  *record.Said
 		by    *api.Member
 		want  pulls.Verdict
-		note  string // is in what is answered
+		note  string // is part of the answer
 	}{
 		"a colleague's is previewed":           {facts: own(), want: pulls.Verdict{Preview: true}},
 		"a fork waits":                         {facts: own(fork), note: "it comes from a fork"},
@@ -129,7 +129,7 @@ func TestJudge_DecidesByWhatTheHostSaysNow(t *testing.T) {
 			pull: func() record.Pull { p := shown(before); p.State = api.PullClosed; return p }(), facts: own(),
 			want: pulls.Verdict{Preview: true, Stays: both}, note: "comment dayfly preview",
 		},
-		"a comment that was edited, by whomever, is not obeyed": {
+		"a comment that was edited by anyone is not obeyed": {
 			pull: shown(before), facts: own(wrote("dayfly apply"), func(f *api.PullFacts) { f.Comment.Updated = noon.Add(time.Hour) }), said: said("dayfly apply"), by: anna,
 			want: pulls.Verdict{Preview: true, Stays: both}, note: "was edited",
 		},

@@ -22,16 +22,16 @@ import (
 
 // # Consistency model
 //
-// What a pull request leads to is done in several commits: the runs are submitted one by one, then its record is
+// A reading of a pull request takes effect in several commits: the runs are submitted one by one, then its record is
 // written, and then the delivery that read it is done. Each of them may be done twice and changes nothing then: runs
 // have idempotency keys, the record names the version that was read, and a delivery that was not reported is claimed
-// again. So a control plane that dies in between does the rest when the lease of the delivery has lapsed.
+// again. So after a crash in between, the rest is done when the lease of the delivery has lapsed.
 
 // maxPreviews is how many workspaces one pull request previews; its comment says how many are left out.
 const maxPreviews = 50
 
-// PullRead does what follows from a pull request that a delivery has read, in a try that began at a time. It returns what
-// came of the try: what was read can be of no use, or too old.
+// PullRead acts on a pull request that a delivery has read, in a try that began at a time. It returns the result of
+// the try: the reading can be invalid, or too old.
 func (p *Calls) PullRead(ctx context.Context, d record.Delivery, in api.DeliveryResult, began time.Time) (api.DeliveryResult, error) {
 	if in.Pull == nil {
 		return api.DeliveryResult{Attempt: in.Attempt, IsPermanent: true, Detail: "the pool's side has read nothing"}, nil
@@ -46,10 +46,10 @@ func (p *Calls) PullRead(ctx context.Context, d record.Delivery, in api.Delivery
 	return in, err
 }
 
-// errOld is that what was read may be older than what another delivery has read meanwhile.
+// errOld says that a reading may be older than that of another delivery.
 var errOld = errors.New("the pull request was read by another delivery meanwhile, which found it otherwise: it is read again")
 
-// pullRead does what follows from a pull request that was read at its host, at some time since began.
+// pullRead acts on a pull request that was read at its host, at some time since began.
 func (p *Calls) pullRead(ctx context.Context, org string, about record.PullDelivery, facts api.PullFacts, began time.Time) error {
 	if err := checkFacts(facts); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (p *Calls) pullRead(ctx context.Context, org string, about record.PullDeliv
 	return workflow.Refuse(workflow.ErrConflict, "", "the pull request changes too fast; the delivery is repeated")
 }
 
-// checkFacts refuses what no host says.
+// checkFacts refuses facts that no host reports.
 func checkFacts(f api.PullFacts) error {
 	switch {
 	case !slices.Contains([]string{api.PullOpen, api.PullClosed, api.PullMerged}, f.State):
@@ -89,7 +89,7 @@ func (p *Calls) pullReadOnce(ctx context.Context, org string, about record.PullD
 		return false, err
 	}
 	if began.Before(pull.Read) && (facts.Head != pull.Head || facts.State != pull.State) {
-		return false, errOld // else an old answer would undo a newer one
+		return false, errOld // an old answer must not undo a newer one
 	}
 	r := reading{pull: pull, facts: facts, said: about.Said}
 	if facts.Comment != nil {
@@ -199,8 +199,8 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	return nil
 }
 
-// answers is the member who asked for the runs, or released their commit; needed says that they run only with the rights
-// of that member. What a colleague's pull request starts by itself is the git host's.
+// answers is the member who asked for the runs, or released their commit; needed says that they run only with the
+// rights of that member. Runs that a colleague's pull request starts by itself have the rights of the git host.
 func answers(host api.GitHost, r reading, v *verdict) (by *api.Member, needed bool) {
 	switch {
 	case v.merged:
@@ -219,7 +219,7 @@ func (p *Calls) mayPreview(ctx context.Context, org string, by *api.Member, need
 	case !needed:
 		return nil
 	case by == nil:
-		return workflow.Refuse(workflow.ErrForbidden, "", "who released the commit is no member any more")
+		return workflow.Refuse(workflow.ErrForbidden, "", "the person who released the commit is no longer a member")
 	}
 	return identity.AllowIn(ctx, p.ledger, principal(org, by), api.RoleOperator, "workflow.submit", workspace, p.catalog.InWorkspace(org, workspace))
 }
@@ -232,7 +232,7 @@ func onMerge(ws api.Workspace) workflow.Operation {
 	return ws.PullRequests.OnMerge
 }
 
-// pullRun submits one run. A repeat finds the run that there is.
+// pullRun submits one run. A repeat finds the same run.
 func (p *Calls) pullRun(ctx context.Context, who identity.Principal, by runs.Triggered, v *verdict, ws api.Workspace) (string, error) {
 	in := api.Submit{Workspace: ws.Name, Type: workflow.Deployment, Operation: workflow.Preview, Commit: by.Commit, Number: by.Number}
 	if by.Kind == api.TriggerPush {
@@ -270,13 +270,14 @@ func concerned(ctx context.Context, c *ledger.Change, org string, host api.GitHo
 	return out, nil
 }
 
-// pullEnds cancels what is of no use any more, and applies what a member wants applied. What is refused is answered.
+// pullEnds cancels previews that are of no use any more, and applies the plans that a member wants applied. Refusals
+// go into the answer.
 func (p *Calls) pullEnds(ctx context.Context, org string, host record.Settings[api.GitHost], r reading, v *verdict) error {
 	who := itself(org, host, api.RoleOperator)
 	if r.member != nil && r.said != nil && r.pull.Head == r.facts.Head && r.facts.State == api.PullOpen {
 		who = principal(org, r.member)
 	}
-	var left []string
+	var refused []string
 	for _, one := range v.cancel {
 		if one.Run == "" {
 			continue
@@ -285,30 +286,30 @@ func (p *Calls) pullEnds(ctx context.Context, org string, host record.Settings[a
 		switch {
 		case err == nil, errors.Is(err, workflow.ErrConflict), errors.Is(err, workflow.ErrNotFound):
 		case runs.Refusal(err) != "":
-			left = append(left, one.Workspace+": "+runs.Refusal(err)+".")
+			refused = append(refused, one.Workspace+": "+runs.Refusal(err)+".")
 		default:
 			return err
 		}
 	}
-	if len(left) > 0 {
-		v.pull.Note = "Not cancelled: " + strings.Join(left, " ")
+	if len(refused) > 0 {
+		v.pull.Note = "Not cancelled: " + strings.Join(refused, " ")
 	}
 	for _, one := range v.apply {
-		said, err := p.pullApply(ctx, who, one)
+		answer, err := p.pullApply(ctx, who, one)
 		if err != nil {
 			return err
 		}
-		v.pull.Note += " " + said
+		v.pull.Note += " " + answer
 	}
 	v.pull.Note = text.Cut(strings.TrimSpace(v.pull.Note), 2000)
 	return nil
 }
 
-// pullApply approves the plan of a preview, which applies it once that is enough.
+// pullApply approves the plan of a preview. The last approval that the plan needs applies it.
 func (p *Calls) pullApply(ctx context.Context, who identity.Principal, one record.PullPreview) (string, error) {
 	w, err := p.runs.Workflow(ctx, who, one.Run)
 	if err == nil && w.Review == nil {
-		return fmt.Sprintf("%s: its preview has left no plan that can be applied.", one.Workspace), nil
+		return fmt.Sprintf("%s: its preview has no plan that can be applied.", one.Workspace), nil
 	}
 	if err == nil {
 		w, err = p.runs.Approve(ctx, who, one.Run, api.Decision{SHA256: w.Review.SHA256, Comment: "by a comment on the pull request"})

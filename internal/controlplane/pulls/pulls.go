@@ -1,5 +1,5 @@
-// Package pulls previews pull requests, does what their members' comments ask for, and shows there what came of it. It
-// calls no git host itself: what is to be read or shown there is a delivery, which the side of a pool performs.
+// Package pulls previews pull requests, carries out the commands in comments of members, and shows the results in a
+// comment of its own. It calls no git host itself: each call is a delivery, which the side of a pool performs.
 package pulls
 
 import (
@@ -16,11 +16,11 @@ import (
 type Config struct {
 	// Address is where people reach the console, without a slash at its end; empty means that comments have no link.
 	Address string
-	// WebhookKey returns what the secrets of webhooks are made from. Nil means that webhooks are refused.
+	// WebhookKey returns the key that the secrets of webhooks are derived from. Nil means that webhooks are refused.
 	WebhookKey func(ctx context.Context) ([]byte, error)
 }
 
-// Calls answers requests about git hosts and what comes from them.
+// Calls answers requests about git hosts, and their webhooks.
 type Calls struct {
 	GitHosts *identity.Settings[api.GitHost, api.GitHost]
 

@@ -27,8 +27,8 @@ func show(ctx context.Context, c *ledger.Change, org string, host record.Setting
 	return err
 }
 
-// shows says whether a delivery is still to be done, or under way. One whose pool does not ask for it is given up without
-// a word.
+// shows says whether a delivery is still to be done, or under way. One that its pool does not claim in time is given
+// up without a write.
 func shows(ctx context.Context, c *ledger.Change, org, id string) (bool, error) {
 	if id == "" {
 		return false, nil
@@ -47,8 +47,8 @@ func pullDelivery(ctx context.Context, c *ledger.Change, org string, host record
 	return d, err
 }
 
-// PullTask is what a pool's side does for a delivery about a pull request; why says why nothing is. What is shown is what
-// is true when it is claimed.
+// PullTask is the task of a pool's side for a delivery about a pull request; why says why there is none. The host
+// shows the state at the time of the claim.
 func (p *Calls) PullTask(ctx context.Context, c *ledger.Change, d *record.Delivery) (call *api.HostCall, why string, err error) {
 	host, ok, err := gitHostOf(ctx, c, d.Org, d.Pull.HostID)
 	if err != nil || !ok {
@@ -90,7 +90,7 @@ func (p *Calls) showOf(ctx context.Context, org string, host record.Settings[api
 		out.Notes = append(out.Notes, pull.Note)
 	}
 	if pull.More > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d workspaces more: at most %d are previewed.", pull.More, maxPreviews))
+		out.Notes = append(out.Notes, fmt.Sprintf("It concerns %d more workspaces: at most %d are previewed.", pull.More, maxPreviews))
 	}
 	var shows []string
 	for _, one := range pull.Previews {
@@ -143,8 +143,8 @@ func (p *Calls) seen(ctx context.Context, who identity.Principal, id string) (ou
 	return out, nil
 }
 
-// Shown notes what is shown at the host from now on; shown is nil where the comment was left as it is, or the
-// delivery was given up. What has happened since is shown by another delivery.
+// Shown notes the comment that the host shows from now on; shown is nil if the comment did not change, or if the
+// delivery was given up. Another delivery shows the changes since then.
 func Shown(ctx context.Context, c *ledger.Change, d record.Delivery, shown *api.CommentShown) error {
 	if d.Kind != api.DeliverShow || d.Pull == nil {
 		return nil

@@ -17,8 +17,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Webhook takes an event of a git host. Whoever knows the secret of the webhook can send one, so an event is only a
-// reason to look: what it says is read at the host before anything is done. A body that was taken before does nothing.
+// Webhook takes an event of a git host. Anyone with the secret of the webhook can send one, so an event is only a
+// reason to look: the pull request is read at the host before anything is done. A body that was taken before does
+// nothing.
 func (p *Calls) Webhook(ctx context.Context, org, name string, header http.Header, body []byte) (out api.WebhookTaken, err error) {
 	unknown := workflow.Refuse(workflow.ErrUnauthenticated, "", "there is no such webhook, or the event is not signed with its secret")
 	if identity.CheckName(org) != nil || identity.CheckName(name) != nil {
@@ -72,7 +73,7 @@ func (p *Calls) Webhook(ctx context.Context, org, name string, header http.Heade
 	return out, err
 }
 
-// heeds says what is to be read because of an event, or why nothing is. It is a pure function.
+// heeds returns the pull request to read because of an event, or says why none is read. It is a pure function.
 func heeds(e webhook.Event) (about *record.PullDelivery, why string) {
 	about = &record.PullDelivery{Repository: e.Repository, Number: e.Number}
 	switch e.Kind {

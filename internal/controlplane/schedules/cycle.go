@@ -16,7 +16,7 @@ type cycle struct {
 	spread time.Duration // of its workspaces
 	paused bool
 	since  time.Time // its times count from then on
-	// What lies before its last pause ended is not made up for, and is told.
+	// Times before the end of its last pause are not made up for, but count as missed.
 	resumed time.Time
 	done    time.Time // the latest time that was dealt with in all workspaces that it had then
 }
@@ -43,7 +43,7 @@ func (c cycle) open() bool {
 	return !c.paused && c.at.After(rules.Latest(c.since, c.resumed, c.done))
 }
 
-// delay is by how much a workspace is later than the times of a schedule: always the same.
+// delay is how long after the times of a schedule a workspace is due: always the same.
 func (c cycle) delay(wsid string) time.Duration {
 	if c.spread < time.Second {
 		return 0
@@ -53,7 +53,7 @@ func (c cycle) delay(wsid string) time.Duration {
 	return time.Duration(int64(h.Sum32())%int64(c.spread/time.Second)) * time.Second
 }
 
-// verb is what is done about a workspace.
+// verb is an action for a workspace.
 type verb string
 
 const (
@@ -64,7 +64,7 @@ const (
 	submit  verb = "submit" // a run is submitted
 )
 
-// decision is what a cycle means for one workspace.
+// decision is the action of a cycle for one workspace.
 type decision struct {
 	do     verb
 	at     time.Time // when it is due, or was
@@ -72,7 +72,7 @@ type decision struct {
 	note   string    // why not, in words
 }
 
-// target is what a decision about a workspace is made on.
+// target holds the facts for a decision about a workspace.
 type target struct {
 	id      string
 	made    time.Time
@@ -81,7 +81,7 @@ type target struct {
 	running string // the last run of this schedule, where it has not ended
 }
 
-// due decides what is to be done about a workspace. It is a pure function.
+// due decides on the action for a workspace. It is a pure function.
 func (c cycle) due(t target, now time.Time) decision {
 	from := rules.Latest(c.since, t.made)
 	if c.paused || !c.at.After(rules.Latest(from, c.resumed, c.done, t.planned.At)) {

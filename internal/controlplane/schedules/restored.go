@@ -11,8 +11,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// EndRestored keeps the schedules of an organization whose records were restored from submitting what nobody asks for now.
-// It adds what it did to out.
+// EndRestored resets the schedules of an organization whose records were restored, so that they make up for no past
+// times. It counts those that it paused in out.
 func (p *Calls) EndRestored(ctx context.Context, org string, out *api.Restored) error {
 	for r, err := range p.ledger.View().All(ctx, record.SettingsOf(org, kind.Schedule, 100)) {
 		if err == nil {

@@ -49,7 +49,7 @@ func settings(l *ledger.Ledger) *identity.Settings[api.Schedule, api.Schedule] {
 	})
 }
 
-// prepareSchedule checks a schedule. What is left out stays so: see timesOf and SpreadOver for what holds then.
+// prepareSchedule checks a schedule. Empty fields stay empty: see timesOf and SpreadOver for their defaults.
 func prepareSchedule(ctx context.Context, c *ledger.Change, org string, in api.Schedule, old *schedule) (api.Schedule, error) {
 	if err := workflow.CheckText("description", in.Description, 1000); err != nil {
 		return in, err
@@ -96,7 +96,7 @@ func prepareSchedule(ctx context.Context, c *ledger.Change, org string, in api.S
 // planned are the operations of a schedule.
 var planned = []workflow.Operation{workflow.Preview, workflow.Update, workflow.Refresh, workflow.Destroy}
 
-// spreadOf is over how long the runs of a schedule are spread whose times are some time apart.
+// spreadOf is the time over which the runs of a schedule are spread, if its times are some time apart.
 func spreadOf(s api.Schedule, apart time.Duration) (time.Duration, error) {
 	if s.Spread == "" {
 		return min(defaultSpread, apart/2), nil
@@ -111,7 +111,7 @@ func spreadOf(s api.Schedule, apart time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// submitOf is what a schedule submits for a workspace.
+// submitOf is the submission of a schedule for a workspace.
 func submitOf(s api.Schedule, workspace string) api.Submit {
 	return api.Submit{Workspace: workspace, Type: s.Type, Operation: s.Operation}
 }

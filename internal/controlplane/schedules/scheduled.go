@@ -30,8 +30,8 @@ func covers(ctx context.Context, c *ledger.Change, org string, s api.Schedule, w
 	return slices.ContainsFunc(chain, func(name string) bool { return slices.Contains(s.Projects, name) }), err
 }
 
-// targets reads the workspaces of a schedule by name, page by page: next is where the following page begins, or "". A page
-// may be empty. c keeps what was read of projects.
+// targets reads the workspaces of a schedule by name, page by page: next is where the following page begins, or "". A
+// page may be empty. c keeps the projects that it reads.
 func (p *Calls) targets(ctx context.Context, c *ledger.Change, org string, s api.Schedule, after string, limit int) (out []record.Workspace, next string, err error) {
 	if len(s.Projects) == 0 {
 		return p.byName(ctx, org, s.Workspaces, after, limit)
@@ -77,7 +77,7 @@ func (p *Calls) byName(ctx context.Context, org string, names []string, after st
 	return out, next, err
 }
 
-// plannedOf reads what a schedule has done about workspaces.
+// plannedOf reads the records of the last actions of a schedule for workspaces.
 func (p *Calls) plannedOf(ctx context.Context, id string, list []record.Workspace) ([]record.Planned, error) {
 	keys := make([]store.Key, len(list))
 	for i, ws := range list {
@@ -96,7 +96,7 @@ func (p *Calls) plannedOf(ctx context.Context, id string, list []record.Workspac
 	return out, nil
 }
 
-// ScheduledRuns lists what a schedule does about each of its workspaces, by their names.
+// ScheduledRuns lists the last and the next run of a schedule in each of its workspaces, by their names.
 func (p *Calls) ScheduledRuns(ctx context.Context, who identity.Principal, name, cursor string, limit int) (out api.Page[api.ScheduledRun], err error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleViewer, "schedule.list_runs", name); err != nil {
 		return out, err
@@ -129,7 +129,7 @@ func (p *Calls) ScheduledRuns(ctx context.Context, who identity.Principal, name,
 	return out, p.states(ctx, out.Items)
 }
 
-// WorkspaceSchedules lists the schedules of a workspace, and what they do about it.
+// WorkspaceSchedules lists the schedules of a workspace, with their last and next runs in it.
 func (p *Calls) WorkspaceSchedules(ctx context.Context, who identity.Principal, name string) (out api.Page[api.ScheduledRun], err error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.list_schedules", name, p.catalog.InWorkspace(who.Organization, name)); err != nil {
 		return out, err
@@ -163,7 +163,7 @@ func (p *Calls) WorkspaceSchedules(ctx context.Context, who identity.Principal, 
 	return out, p.states(ctx, out.Items)
 }
 
-// scheduled fills in what a schedule does about a workspace. c keeps what was read.
+// scheduled fills in the last and the next run of a schedule in a workspace. c keeps the records that it reads.
 func (p *Calls) scheduled(ctx context.Context, c *ledger.Change, s schedule, ws record.Workspace, known record.Planned, out *api.ScheduledRun) error {
 	done, _, err := ledger.Load[record.Cycle](ctx, c, record.CycleKey(s.ID))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package schedules submits runs at the times that admins set, each once in each workspace, and says what it does about
-// which workspace when. It has no timer: package clock calls it.
+// Package schedules submits runs at the times that admins set, each once in each workspace, and lists its last and
+// next runs. It has no timer: package clock calls it.
 package schedules
 
 import (

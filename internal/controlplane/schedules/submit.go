@@ -19,28 +19,28 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of one turn.
+// Bounds of one round.
 const (
 	maxWrites = 200 // workspaces for which something is submitted or noted
 	roundPage = 100 // schedules, or workspaces, of one read
 	perSweep  = 50  // records that one commit deletes
 )
 
-// round is one turn over the schedules of an organization.
+// round is one round over the schedules of an organization.
 type round struct {
 	*Calls
 	org    string
 	until  time.Time
 	view   *ledger.Change    // of projects and pools, which are read once
-	off    map[string]string // by route: why no pool takes what is routed there
+	off    map[string]string // by route: why no pool takes its runs
 	writes int
 	errs   []error
 }
 
-// Round submits what the schedules of an organization want by now. It is bounded in what it submits and in time: left
-// says that it did not come to the end, and then the next one begins with another schedule. A second turn is harmless,
-// also at the same time. An error about one schedule or workspace keeps no other from its turn.
-func (p *Calls) Round(ctx context.Context, org string, until time.Time) (left bool, err error) {
+// Round submits the due runs of the schedules of an organization. It is bounded in its writes and in time: more says
+// that it did not come to the end; then the next one begins with another schedule. A second round is harmless, also
+// at the same time. An error about one schedule or workspace does not stop the others.
+func (p *Calls) Round(ctx context.Context, org string, until time.Time) (more bool, err error) {
 	t := &round{Calls: p, org: org, until: until, view: p.ledger.View(), off: map[string]string{}}
 	k := record.SchedulePlaceKey(org)
 	r, err := p.ledger.Read(ctx, k)
@@ -62,13 +62,13 @@ func (p *Calls) Round(ctx context.Context, org string, until time.Time) (left bo
 	return stopped != "", errors.Join(append(t.errs, err)...)
 }
 
-// over says whether the turn has to end.
+// over says whether the round has to end.
 func (t *round) over(ctx context.Context) bool {
 	return t.writes >= maxWrites || ctx.Err() != nil || !t.ledger.Now().Before(t.until)
 }
 
-// all goes through the schedules that come behind the one at which the last turn was cut short, then through the others.
-// It returns at which it was cut short itself.
+// all goes through the schedules after the one at which the last round was cut short, then through the others. It
+// returns the one at which it was cut short itself.
 func (t *round) all(ctx context.Context, from string) (stopped string, err error) {
 	end := record.After(record.SettingsPrefix(kind.Schedule))
 	scans := []store.Scan{{From: record.GoneSchedulesPrefix, To: end}}
@@ -92,7 +92,7 @@ func (t *round) all(ctx context.Context, from string) (stopped string, err error
 	return "", nil
 }
 
-// page gives each schedule of a page its turn.
+// page does the cycles of a page of schedules, and sweeps up after deleted ones.
 func (t *round) page(ctx context.Context, records []store.Record) (stopped string, err error) {
 	var list []schedule
 	var keys []store.Key
@@ -141,7 +141,7 @@ func (t *round) failed(err error) {
 	}
 }
 
-// cycle deals with the workspaces of a schedule that are due. whole says that none is left for a later turn.
+// cycle handles the workspaces of a schedule that are due. whole says that none remains for a later round.
 func (t *round) cycle(ctx context.Context, s schedule, c cycle, now time.Time) (whole bool, err error) {
 	whole = true
 	for after, more := "", true; more; more = after != "" {
@@ -176,7 +176,7 @@ func (t *round) cycle(ctx context.Context, s schedule, c cycle, now time.Time) (
 	return whole, nil
 }
 
-// look decides about a workspace that is due, with what else there is to know.
+// look decides about a workspace that is due, with the facts that take more reads.
 func (t *round) look(ctx context.Context, c cycle, at target, ws record.Workspace, now time.Time) (d decision, err error) {
 	if at.off, err = t.offOf(ctx, ws); err != nil {
 		return d, err
@@ -212,8 +212,8 @@ func (t *round) offOf(ctx context.Context, ws record.Workspace) (string, error) 
 	return why, err
 }
 
-// act does what was decided about a workspace, and then notes it: a run that was submitted and not noted is found by its
-// idempotency key.
+// act carries out the decision about a workspace, and then notes it: a run that was submitted and not noted is found
+// by its idempotency key.
 func (t *round) act(ctx context.Context, s schedule, c cycle, ws record.Workspace, before record.Planned, d decision) error {
 	after := record.Planned{At: c.at, Run: before.Run, Missed: d.missed, Note: d.note}
 	switch {
@@ -243,7 +243,7 @@ func (t *round) act(ctx context.Context, s schedule, c cycle, ws record.Workspac
 		k := record.PlannedKey(s.ID, ws.ID)
 		has, _, err := ledger.Load[record.Planned](ctx, ch, k)
 		if err != nil || !has.At.Before(c.at) {
-			return err // another turn was here
+			return err // another round was here
 		}
 		var until time.Time
 		if t.ledger.StoreExpires {
@@ -254,7 +254,7 @@ func (t *round) act(ctx context.Context, s schedule, c cycle, ws record.Workspac
 	})
 }
 
-// whole notes that a cycle is done. Once a day it deletes what is left of workspaces that are gone.
+// whole notes that a cycle is done. Once a day it deletes the records of workspaces that are gone.
 func (t *round) whole(ctx context.Context, s schedule, c cycle) error {
 	k := record.CycleKey(s.ID)
 	err := t.ledger.Change(ctx, func(ctx context.Context, ch *ledger.Change) error {
@@ -281,7 +281,7 @@ func (t *round) whole(ctx context.Context, s schedule, c cycle) error {
 	return unlessLost(t.forget(ctx, s.ID, func(r store.Record) bool { return !has[r.Key.Sort] }))
 }
 
-// sweep deletes what a deleted schedule has left, and then the note of that.
+// sweep deletes the records of a deleted schedule, and then the note that it was deleted.
 func (t *round) sweep(ctx context.Context, gone store.Record) error {
 	name, err := record.Decode[record.Name](gone)
 	if err == nil {
@@ -293,7 +293,7 @@ func (t *round) sweep(ctx context.Context, gone store.Record) error {
 	return unlessLost(err)
 }
 
-// forget deletes records of what a schedule has done.
+// forget deletes records of the last actions of a schedule.
 func (t *round) forget(ctx context.Context, id string, which func(store.Record) bool) error {
 	var ops []store.Op
 	for r, err := range t.ledger.View().All(ctx, store.Scan{Part: record.PlannedPart(id), Limit: roundPage}) {
@@ -312,7 +312,7 @@ func (t *round) forget(ctx context.Context, id string, which func(store.Record) 
 	return nil
 }
 
-// unlessLost drops the error of a race that was lost: who won it has done the same, or the next turn looks again.
+// unlessLost drops the error of a lost race: the winner has done the same, or the next round looks again.
 func unlessLost(err error) error {
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) {
 		return nil

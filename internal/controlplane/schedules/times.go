@@ -23,10 +23,10 @@ type times struct {
 	expr    string
 	loc     *time.Location
 	hourly  bool
-	counted map[[2]int64]int // what between has counted
+	counted map[[2]int64]int // the results of between
 }
 
-// shorthands are the expressions that a schedule may name in place of five fields.
+// shorthands are the names that a schedule may have in place of five fields.
 var shorthands = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
 }
@@ -36,8 +36,8 @@ var cronPart = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(\*|([0-9]{1,2}|[A-Za-z]{3})(-([0-9]{1,2}|[A-Za-z]{3}))?)(/[0-9]{1,2})?$`)
 })
 
-// longest are the largest steps of the five fields.
-var longest = [5]int{59, 23, 31, 12, 7}
+// maxSteps are the largest steps of the five fields.
+var maxSteps = [5]int{59, 23, 31, 12, 7}
 
 // timesOf reads a cron expression and the name of a time zone.
 func timesOf(cron, zone string) (times, error) {
@@ -52,11 +52,11 @@ func timesOf(cron, zone string) (times, error) {
 	for i, field := range fields {
 		for part := range strings.SplitSeq(field, ",") {
 			if !cronPart().MatchString(part) {
-				return times{}, workflow.Invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is none of them", part)
+				return times{}, workflow.Invalid("cron", "a field has *, numbers, ranges such as 1-5, steps such as */15, lists of them, and names such as MON and JAN; %q is not one of them", part)
 			}
 			if _, step, ok := strings.Cut(part, "/"); ok {
-				if n, _ := strconv.Atoi(step); n < 1 || n > longest[i] {
-					return times{}, workflow.Invalid("cron", "the step of %q lies between 1 and %d in its field: a larger one would be due once, and not every %d", part, longest[i], n)
+				if n, _ := strconv.Atoi(step); n < 1 || n > maxSteps[i] {
+					return times{}, workflow.Invalid("cron", "the step of %q lies between 1 and %d in its field: a larger one would be due once, and not every %d", part, maxSteps[i], n)
 				}
 			}
 		}
@@ -96,7 +96,8 @@ func checkFields(expr string) error {
 // February is a Sunday every 28 years.
 const maxPeriods = 300
 
-// asWall is what clocks show at a time, written as if it were UTC: gronx goes through days of 24 hours only.
+// asWall is the time that clocks show at a moment, written as if it were UTC: gronx goes through days of 24 hours
+// only.
 func asWall(at time.Time, offset int) time.Time {
 	return at.UTC().Add(time.Duration(offset) * time.Second)
 }
@@ -124,7 +125,7 @@ func (t times) last(at time.Time) time.Time {
 			return fromWall(wall, offset)
 		}
 		before := start.Add(-time.Second)
-		first := offset // the first that the clocks of this period show, and for most schedules that was not shown before it
+		first := offset // of the first time on the clocks of this period; without every hour, of the first that no earlier period has shown
 		if !t.hourly {
 			first = t.offset(before)
 		}
@@ -142,7 +143,7 @@ func (t times) next(after time.Time) time.Time {
 	offset := t.offset(after)
 	wall := asWall(after, offset).Truncate(time.Minute)
 	if !t.hourly && !start.IsZero() {
-		wall = rules.Latest(wall, asWall(start, t.offset(start.Add(-time.Second))).Add(-time.Minute)) // what exists twice is over
+		wall = rules.Latest(wall, asWall(start, t.offset(start.Add(-time.Second))).Add(-time.Minute)) // a time that exists twice is over
 	}
 	for range maxPeriods {
 		tick, err := gronx.NextTickAfter(t.expr, wall, false)
@@ -173,8 +174,8 @@ func (t times) between(from, to time.Time) (n int) {
 	return n
 }
 
-// How far apart looks: at more times than a day has minutes, and over more than the 8 years until a 29 February comes
-// again.
+// Bounds of apart: it looks at more times than a day has minutes, and over more than the 8 years until a 29 February
+// comes again.
 const (
 	maxApart  = 1500
 	longApart = 9 * 366 * 24 * time.Hour

@@ -74,7 +74,7 @@ func TestTimes_WhereTheClocksAreSet(t *testing.T) {
 		"a time right after the change": {
 			"0 3 * * *", "Europe/Berlin", "2026-03-28 12:00 +01", []string{"2026-03-29 03:00 +02", "2026-03-30 03:00 +02"},
 		},
-		"what does not exist and the time after it are one": {
+		"a time that does not exist and the one after it are one": {
 			"30 2,3 * * *", "Europe/Berlin", "2026-03-28 12:00 +01", []string{"2026-03-29 03:00 +02", "2026-03-29 03:30 +02", "2026-03-30 02:30 +02"},
 		},
 		"a time that exists twice is the first": {
@@ -119,7 +119,7 @@ func TestTimes_WhereTheClocksAreSet(t *testing.T) {
 	}
 }
 
-// What last and next say is what a clock on the wall shows minute by minute.
+// last and next match a clock on the wall, minute by minute.
 func TestTimes_AgainstAClockOnTheWall(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 4))
 	one := func(all ...string) string { return all[r.IntN(len(all))] }
@@ -199,11 +199,11 @@ func latestOf(a, b time.Time) time.Time {
 // matches says whether a cron expression has a minute, in the plainest way.
 func matches(cron string, at time.Time) bool {
 	fields := strings.Fields(cron)
-	has := func(field string, value, least, most int) bool {
+	has := func(field string, value, first, last int) bool {
 		for part := range strings.SplitSeq(field, ",") {
 			span, step, _ := strings.Cut(part, "/")
 			from, to, isRange := strings.Cut(span, "-")
-			lo, hi := least, most
+			lo, hi := first, last
 			if span != "*" {
 				lo = number(from)
 				if hi = lo; isRange {
@@ -212,7 +212,7 @@ func matches(cron string, at time.Time) bool {
 			}
 			by := max(1, number(step))
 			for n := lo; n <= hi; n += by {
-				if n == value || least == 0 && most == 7 && n%7 == value {
+				if n == value || first == 0 && last == 7 && n%7 == value {
 					return true
 				}
 			}
@@ -262,8 +262,8 @@ func FuzzTimesOf(f *testing.F) {
 	})
 }
 
-// Whatever passes there are, each workspace has each time at most once, those that no pass saw are told, and none is
-// before its delay.
+// With any series of passes, each workspace runs at most once for each time, never before its delay, and times that
+// no pass saw are counted.
 func TestDue_EachTimeOnceUnderRandomPasses(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 17))
 	for range 40 {
@@ -305,7 +305,7 @@ func TestDue_EachTimeOnceUnderRandomPasses(t *testing.T) {
 			want++
 		}
 		if len(ran) == 0 || seen != want {
-			t.Errorf("%s: %d times run or told of %d, %d runs", cron, seen, want, len(ran))
+			t.Errorf("%s: %d times run or counted of %d, %d runs", cron, seen, want, len(ran))
 		}
 	}
 }

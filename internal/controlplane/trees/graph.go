@@ -10,13 +10,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// edgesOf reads what each workspace of an organization depends on. What is decided by it checks record.GraphKey.
+// edgesOf reads the dependencies of each workspace of an organization. A commit that goes by them checks
+// record.GraphKey.
 func edgesOf(ctx context.Context, c *ledger.Change, org string) (map[string][]string, error) {
 	graph, _, err := ledger.Load[record.Graph](ctx, c, record.GraphKey(org))
 	return graph.On, err
 }
 
-// factsOf reads what decides whether a node that is due needs a run. Only the success of an update has applied its inputs.
+// factsOf reads the facts that decide whether a due node needs a run. Only the success of an update has applied its
+// inputs.
 func factsOf(ctx context.Context, c *ledger.Change, t *record.RunTree, n *record.TreeNode) (out rules.TreeFacts, err error) {
 	if t.Op == workflow.Destroy || t.Every || n.Workspace == t.Workspace {
 		return out, nil // it runs in any case

@@ -9,8 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// EndRestored keeps the trees of an organization whose records were restored from submitting what nobody asks for now. It
-// adds what it did to out.
+// EndRestored ends the trees of an organization whose records were restored. It counts them in out.
 func (p *Calls) EndRestored(ctx context.Context, org, why string, out *api.Restored) error {
 	for r, err := range p.ledger.View().All(ctx, store.Scan{Part: record.OpenTreePart(org), Limit: 100}) {
 		if err == nil {
@@ -23,7 +22,7 @@ func (p *Calls) EndRestored(ctx context.Context, org, why string, out *api.Resto
 	return nil
 }
 
-// endTree cancels what waits in a tree. Its runs are ended, or go on, as all others.
+// endTree cancels the waiting nodes of a tree. Its runs are ended, or go on, as all others.
 func (p *Calls) endTree(ctx context.Context, org, id, why string, out *api.Restored) error {
 	ended := 0
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {

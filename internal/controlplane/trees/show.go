@@ -15,8 +15,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// inTree is the scope of calls about a tree: the projects of all its workspaces. Who may see one of them may see the
-// tree, without the others.
+// inTree is the scope of calls about a tree: the projects of all its workspaces. A caller who may see one of them may
+// see the tree, without the others.
 func (p *Calls) inTree(org, id string) identity.Scope {
 	return func(ctx context.Context) (out []string, err error) {
 		c := p.ledger.View()
@@ -65,7 +65,7 @@ func projectsOfTree(ctx context.Context, c *ledger.Change, t record.RunTree) (ma
 	return out, nil
 }
 
-// seesNodes returns what says which nodes of a tree who may see.
+// seesNodes returns a function that says which nodes of a tree who may see.
 func seesNodes(ctx context.Context, c *ledger.Change, who identity.Principal) func(record.RunTree) (map[string]bool, error) {
 	sees := catalog.Sees(ctx, c, who)
 	return func(t record.RunTree) (map[string]bool, error) {
@@ -86,7 +86,7 @@ func seesNodes(ctx context.Context, c *ledger.Change, who identity.Principal) fu
 	}
 }
 
-// Tree shows a tree: of it those nodes that who may see.
+// Tree shows a tree with the nodes that who may see.
 func (p *Calls) Tree(ctx context.Context, who identity.Principal, id string) (api.Tree, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "tree.show", id, p.inTree(who.Organization, id)); err != nil {
 		return api.Tree{}, err
@@ -128,7 +128,7 @@ func (p *Calls) Trees(ctx context.Context, who identity.Principal, cursor string
 	}, func(t record.RunTree, _ int64) api.Tree { return viewTree(t, edges, seen[t.ID]) })
 }
 
-// viewTree is a tree as somebody sees it who may see some of its nodes. It is a pure function.
+// viewTree is a tree with the nodes that a caller may see. It is a pure function.
 func viewTree(t record.RunTree, edges map[string][]string, sees map[string]bool) api.Tree {
 	out := api.Tree{
 		ID: t.ID, Workspace: t.Workspace, Operation: t.Op, Every: t.Every, Message: t.Message, State: t.State, CancelRequested: t.Cancelled != nil,

@@ -23,15 +23,16 @@ import (
 
 // # Consistency model
 //
-// A tree has one record. Each step reads it with its runs and with what depends on what, decides purely (rules), and
-// commits on the versions that it read. The commit that submits the run of a node is the one that notes it, so a node
-// never has two runs and none is lost, whoever takes the step and wherever it dies. Steps are taken when a tree is made
-// or cancelled, and when a run of it ends or the review of its plan is decided; the pass takes those that were missed.
+// A tree has one record. Each step reads it with its runs and with the graph of dependencies, decides purely (rules),
+// and commits on the versions that it read. The commit that submits the run of a node is the one that notes it, so a
+// node never has two runs and none is lost, in any process and after any crash. Steps are taken when a tree is made
+// or cancelled, and when a run of it ends or the review of its plan is decided; the pass takes those that were
+// missed.
 
-// maxOpenTrees an organization can have that have not ended: the pass looks at each of them.
+// maxOpenTrees is how many trees of an organization may be open: the pass looks at each of them.
 const maxOpenTrees = 100
 
-// errMoved is that a node was due, and is not any more.
+// errMoved says that a node is no longer due.
 var errMoved = errors.New("the tree has moved meanwhile")
 
 // SubmitTree asks for runs of a workspace and of all that depend on it, in order. The same key with the same request
@@ -71,7 +72,7 @@ func (p *Calls) SubmitTree(ctx context.Context, who identity.Principal, key stri
 		}
 		c.Create(record.RunTreeKey(org, id), t)
 		c.Create(record.OpenTreeKey(org, id), record.Name{ID: id})
-		identity.Audit(c, who, action, id, "done", fmt.Sprintf("%s of %s and what depends on it: %s", in.Operation, in.Workspace, text.Count(len(t.Nodes), "workspace")))
+		identity.Audit(c, who, action, id, "done", fmt.Sprintf("%s of %s and its dependents: %s", in.Operation, in.Workspace, text.Count(len(t.Nodes), "workspace")))
 		return nil
 	})
 	if err != nil {
@@ -111,7 +112,7 @@ func (p *Calls) nodesOf(ctx context.Context, c *ledger.Change, who identity.Prin
 	return out, nil
 }
 
-// mayRun refuses workspaces that who may not run, and names them. Those that were deleted are nobody's.
+// mayRun refuses workspaces that who may not run, and names them. It passes over deleted ones.
 func mayRun(ctx context.Context, c *ledger.Change, who identity.Principal, names []string) error {
 	keys := make([]store.Key, len(names))
 	for i, name := range names {
@@ -138,12 +139,12 @@ func mayRun(ctx context.Context, c *ledger.Change, who identity.Principal, names
 		}
 	}
 	if len(not) > 0 {
-		return workflow.Refuse(workflow.ErrForbidden, "workspace", "a tree needs the role operator in the project of each of its workspaces, and you have it not for %s", strings.Join(not, ", "))
+		return workflow.Refuse(workflow.ErrForbidden, "workspace", "a tree needs the role operator in the project of each of its workspaces, and you do not have it for %s", strings.Join(not, ", "))
 	}
 	return nil
 }
 
-// CancelTree cancels what waits in a tree, and the runs of it that have not ended.
+// CancelTree cancels the waiting nodes of a tree, and its runs that have not ended.
 func (p *Calls) CancelTree(ctx context.Context, who identity.Principal, id string, in api.WithReason) (api.Tree, error) {
 	const action = "tree.cancel"
 	org := who.Organization
@@ -201,8 +202,8 @@ func noTree(id string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "id", "there is no tree %s", text.Cut(id, 64))
 }
 
-// AdvanceTrees takes the trees of an organization on that have not ended, some behind a place: next is the place at which
-// another call goes on, or empty. The pass calls it; what it finds to do was missed before, or is due by time.
+// AdvanceTrees advances open trees of an organization, some after a place: next is the place at which another call
+// goes on, or empty. The pass calls it, for steps that were missed before or are due by time.
 func (p *Calls) AdvanceTrees(ctx context.Context, org, after string, until time.Time) (next string, err error) {
 	page, err := p.ledger.Range(ctx, store.Scan{Part: record.OpenTreePart(org), Limit: 10, After: after})
 	if err != nil {
@@ -220,21 +221,21 @@ func (p *Calls) AdvanceTrees(ctx context.Context, org, after string, until time.
 	return page.Next, errors.Join(failures...)
 }
 
-// moveTree takes a tree on after something has happened to it. What it cannot do, the pass does.
+// moveTree advances a tree after an event. If that fails, the pass does it.
 func (p *Calls) moveTree(ctx context.Context, org, id string) {
 	if err := p.advanceTree(ctx, org, id); err != nil {
-		p.ledger.Log.Warn("tree not taken on yet; the pass does it", "tree", id, "err", err)
+		p.ledger.Log.Warn("tree not advanced yet; the pass does it", "tree", id, "err", err)
 	}
 }
 
-// OnEvent takes the tree on that a piece of news is of, before the news is removed.
+// OnEvent advances the tree of an outbox event, before the event is removed.
 func (p *Calls) OnEvent(ctx context.Context, org string, r store.Record) {
 	if n, err := record.Decode[record.OutboxEvent](r); err == nil && n.Trigger != nil && n.Trigger.Kind == api.TriggerTree {
 		p.moveTree(ctx, org, n.Trigger.Name)
 	}
 }
 
-// advanceTree takes a tree as far as it goes now. An error about one node keeps no other from its run.
+// advanceTree advances a tree as far as it can go now. An error about one node does not stop the others.
 func (p *Calls) advanceTree(ctx context.Context, org, id string) error {
 	var failures []error
 	for range record.MaxTree { // each round but the last ends a node
@@ -262,7 +263,7 @@ func (p *Calls) advanceTree(ctx context.Context, org, id string) error {
 	return errors.Join(failures...)
 }
 
-// lookAtTree notes what has become of a tree, and returns the nodes that are due for a run.
+// lookAtTree notes the progress of a tree, and returns the nodes that are due for a run.
 func (p *Calls) lookAtTree(ctx context.Context, org, id string) (t record.RunTree, due []string, err error) {
 	k, open := record.RunTreeKey(org, id), record.OpenTreeKey(org, id)
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
@@ -322,7 +323,7 @@ func (p *Calls) keepTree(ctx context.Context, c *ledger.Change, t record.RunTree
 	return nil
 }
 
-// followRuns notes what has become of the runs of a tree. A preview whose plan is approved leads to the run that applies
+// followRuns notes the progress of the runs of a tree. A preview whose plan is approved leads to the run that applies
 // it.
 func followRuns(ctx context.Context, c *ledger.Change, t *record.RunTree) error {
 	for range 2 {
@@ -358,7 +359,7 @@ func followRuns(ctx context.Context, c *ledger.Change, t *record.RunTree) error 
 }
 
 // skipUnchanged skips the nodes that are due and need no run. It returns the others.
-func skipUnchanged(ctx context.Context, c *ledger.Change, t *record.RunTree, due []string) (skipped bool, left []string, err error) {
+func skipUnchanged(ctx context.Context, c *ledger.Change, t *record.RunTree, due []string) (skipped bool, remaining []string, err error) {
 	for _, name := range due {
 		n := t.Node(name)
 		facts, err := factsOf(ctx, c, t, n)
@@ -368,10 +369,10 @@ func skipUnchanged(ctx context.Context, c *ledger.Change, t *record.RunTree, due
 		if why := rules.SkippedOfTree(*t, name, facts); why != "" {
 			n.State, n.Note, skipped = api.TreeSkipped, why, true
 		} else {
-			left = append(left, name)
+			remaining = append(remaining, name)
 		}
 	}
-	return skipped, left, nil
+	return skipped, remaining, nil
 }
 
 // runNode submits the run of a node, if it is still due when that is committed.
