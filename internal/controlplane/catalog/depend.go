@@ -226,7 +226,6 @@ func dependencies(ctx context.Context, c *ledger.Change, who identity.Principal,
 	if err != nil {
 		return nil, err
 	}
-	var keys []store.Key
 	names := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(graph.On)) {
 		for _, on := range graph.On[name] {
@@ -236,24 +235,9 @@ func dependencies(ctx context.Context, c *ledger.Change, who identity.Principal,
 			}
 		}
 	}
-	for name := range names {
-		keys = append(keys, record.WorkspaceKey(who.Organization, name))
-	}
-	if err := c.Load(ctx, keys...); err != nil {
+	all, err := visible(ctx, c, who, names)
+	if err != nil {
 		return nil, err
-	}
-	sees, all := Sees(ctx, c, who), map[string]api.Workspace{}
-	for _, k := range keys {
-		ws, ok, err := ledger.Get[record.Workspace](c.Read, k)
-		if err == nil && ok { // else it was deleted meanwhile
-			ok, err = sees(ws.W.Project)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			all[ws.W.Name] = ws.W
-		}
 	}
 	out = slices.DeleteFunc(out, func(d api.Dependency) bool {
 		return all[d.Workspace].Name == "" || all[d.On].Name == ""
@@ -266,6 +250,31 @@ func dependencies(ctx context.Context, c *ledger.Change, who identity.Principal,
 			}
 		}
 		slices.Sort(d.Outputs)
+	}
+	return out, nil
+}
+
+// visible reads those of some workspaces that exist and that who may see, by their names.
+func visible(ctx context.Context, c *ledger.Change, who identity.Principal, names map[string]bool) (map[string]api.Workspace, error) {
+	var keys []store.Key
+	for name := range names {
+		keys = append(keys, record.WorkspaceKey(who.Organization, name))
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return nil, err
+	}
+	sees, out := Sees(ctx, c, who), map[string]api.Workspace{}
+	for _, k := range keys {
+		ws, ok, err := ledger.Get[record.Workspace](c.Read, k)
+		if err == nil && ok { // else it was deleted meanwhile
+			ok, err = sees(ws.W.Project)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out[ws.W.Name] = ws.W
+		}
 	}
 	return out, nil
 }

@@ -78,11 +78,11 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		return err
 	}
 	value := token.Reveal()
-	if len(value) < minAdminToken || len(value) > maxAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
-		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return workflow.Invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", minAdminToken, maxAdminToken, identity.JobPrefix)
+	if err := checkAdminToken(value); err != nil {
+		return err
 	}
 	hash := record.Hash(value)
+
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		if err := c.Load(ctx, record.OrganizationKey(organization), record.TokenKey(hash)); err != nil {
 			return err
@@ -101,18 +101,8 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		if c.Version(record.OrganizationKey(organization)) == store.Absent {
 			newOrganization(c, organization)
 		}
-		olds, err := identity.Tokens(ctx, c, organization)
-		if err != nil {
+		if err := endDeployed(ctx, c, organization, hash); err != nil {
 			return err
-		}
-		until := c.Now.Add(deployedOverlaps)
-		for _, old := range olds {
-			if old.Hash == hash {
-				return fmt.Errorf("the token was made between reads: %w", store.ErrConflict)
-			}
-			if old.Deployed {
-				identity.Shorten(c, old, until)
-			}
 		}
 		of, err := identity.EnsurePrincipal(ctx, c, organization, deployedAdmin)
 		if err != nil {
@@ -122,6 +112,32 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		identity.Audit(c, identity.Of(organization, of), deployedAction, rec.ID, "done", "the admin token of the deployment's secret")
 		return nil
 	})
+}
+
+func checkAdminToken(value string) error {
+	if len(value) < minAdminToken || len(value) > maxAdminToken || strings.HasPrefix(value, identity.JobPrefix) ||
+		strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return workflow.Invalid("", "the deployment's admin token has %d to %d printable characters without spaces, chosen at random, and does not begin with %s", minAdminToken, maxAdminToken, identity.JobPrefix)
+	}
+	return nil
+}
+
+// endDeployed makes the earlier admin tokens of the deployment end soon. hash is that of the new one.
+func endDeployed(ctx context.Context, c *ledger.Change, organization, hash string) error {
+	olds, err := identity.Tokens(ctx, c, organization)
+	if err != nil {
+		return err
+	}
+	until := c.Now.Add(deployedOverlaps)
+	for _, old := range olds {
+		if old.Hash == hash {
+			return fmt.Errorf("the token was made between reads: %w", store.ErrConflict)
+		}
+		if old.Deployed {
+			identity.Shorten(c, old, until)
+		}
+	}
+	return nil
 }
 
 // Organization shows the caller's organization.

@@ -163,25 +163,8 @@ func preparePolicyGroup(ctx context.Context, c *ledger.Change, org string, g api
 // prepareWaiver refuses a waiver that no run could use, and one without a reason. The commit fails if its group or
 // its workspace is changed meanwhile.
 func prepareWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiver, _ *record.Settings[api.Waiver]) (api.Waiver, error) {
-	if err := workflow.CheckText("reason", w.Reason, 500); err != nil {
+	if err := checkWaiver(w, c.Now); err != nil {
 		return w, err
-	}
-	printable := func(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
-	switch {
-	case w.Rule == "" || len(w.Rule) > 255 || !printable(w.Rule) || strings.ContainsAny(w.Rule, " \t"):
-		return w, workflow.Invalid("rule", "name the rule as its results do, such as main.deny_public_bucket, in at most 255 bytes")
-	case len(w.Address) > 1000 || !printable(w.Address):
-		return w, workflow.Invalid("address", "an address has at most 1000 bytes, all printable")
-	case w.Reason == "":
-		return w, workflow.Invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
-	case !w.Until.After(c.Now):
-		return w, workflow.Invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
-	case w.Until.After(c.Now.Add(maxWaiver)):
-		return w, workflow.Invalid("until", "a waiver ends at most 400 days from now, at %s", c.Now.Add(maxWaiver).UTC().Format(time.RFC3339))
-	case workflow.CheckWorkspaceName(w.Workspace) != nil:
-		return w, workflow.Invalid("workspace", "%q is not the name of a workspace", text.Cut(w.Workspace, 64))
-	case identity.CheckName(w.Group) != nil:
-		return w, workflow.Invalid("group", "%q is not the name of a policy group", text.Cut(w.Group, 64))
 	}
 	group, ws := record.SettingsKey(org, kind.PolicyGroup, w.Group), record.WorkspaceKey(org, w.Workspace)
 	if err := c.Load(ctx, group, ws); err != nil {
@@ -201,4 +184,29 @@ func prepareWaiver(ctx context.Context, c *ledger.Change, org string, w api.Waiv
 	c.Check(group)
 	c.Check(ws)
 	return w, nil
+}
+
+// checkWaiver refuses a waiver that is invalid by itself, without other records. It is a pure function.
+func checkWaiver(w api.Waiver, now time.Time) error {
+	if err := workflow.CheckText("reason", w.Reason, 500); err != nil {
+		return err
+	}
+	printable := func(s string) bool { return !strings.ContainsFunc(s, unicode.IsControl) }
+	switch {
+	case w.Rule == "" || len(w.Rule) > 255 || !printable(w.Rule) || strings.ContainsAny(w.Rule, " \t"):
+		return workflow.Invalid("rule", "name the rule as its results do, such as main.deny_public_bucket, in at most 255 bytes")
+	case len(w.Address) > 1000 || !printable(w.Address):
+		return workflow.Invalid("address", "an address has at most 1000 bytes, all printable")
+	case w.Reason == "":
+		return workflow.Invalid("reason", "say in at most 500 bytes why the rule is waived: it is shown wherever the waiver is used")
+	case !w.Until.After(now):
+		return workflow.Invalid("until", "until is a time to come; %s is past", w.Until.UTC().Format(time.RFC3339))
+	case w.Until.After(now.Add(maxWaiver)):
+		return workflow.Invalid("until", "a waiver ends at most 400 days from now, at %s", now.Add(maxWaiver).UTC().Format(time.RFC3339))
+	case workflow.CheckWorkspaceName(w.Workspace) != nil:
+		return workflow.Invalid("workspace", "%q is not the name of a workspace", text.Cut(w.Workspace, 64))
+	case identity.CheckName(w.Group) != nil:
+		return workflow.Invalid("group", "%q is not the name of a policy group", text.Cut(w.Group, 64))
+	}
+	return nil
 }

@@ -242,29 +242,11 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 	var token string
 	rerouted := false
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		nk := record.PoolNameKey(who.Organization, rec.Name)
-		keys := []store.Key{nk}
-		if key != "" {
-			keys = append(keys, record.IdempotencyKey(who.Organization, who.ID, key))
-		}
-		if err := c.Load(ctx, keys...); err != nil {
+		if err := takeName(ctx, c, who, key, rec); err != nil {
 			return err
 		}
-		if c.Version(nk) != store.Absent {
-			// A token is shown once, so a repeated request cannot get the same answer as the first.
-			if key != "" && c.Version(keys[1]) != store.Absent {
-				return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by the same request before, and its token is shown only once; rotate the token to get a new one", rec.Name)
-			}
-			return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
-		}
-		if err := c.At(nk, in.Version, "pool"); err != nil {
+		if err := c.At(record.PoolNameKey(who.Organization, rec.Name), in.Version, "pool"); err != nil {
 			return err
-		}
-		if key != "" {
-			if c.Version(keys[1]) != store.Absent {
-				return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
-			}
-			c.PutUntil(keys[1], record.Idempotency{Request: record.Hash("pool " + rec.Name), Result: rec.ID}, c.Now.Add(record.IdempotencyKept))
 		}
 		rec.Created = c.Now
 		if err := resolveAssigned(ctx, c, who.Organization, &rec, record.Pool{}); err != nil {
@@ -273,7 +255,6 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
-		c.Create(nk, record.Name{ID: rec.ID})
 		c.Create(record.PoolKey(who.Organization, rec.ID), rec)
 		if rerouted = len(rec.Labels) > 0; rerouted {
 			var err error
@@ -293,6 +274,33 @@ func (p *Calls) CreatePool(ctx context.Context, who identity.Principal, key stri
 	}
 	pool, err := p.viewPool(ctx, who.Organization, rec, 1)
 	return api.PoolToken{Pool: pool, Token: token}, err
+}
+
+// takeName gives a new pool its name, and notes the idempotency key of its request, if that has one.
+func takeName(ctx context.Context, c *ledger.Change, who identity.Principal, key string, pool record.Pool) error {
+	nk, once := record.PoolNameKey(who.Organization, pool.Name), record.IdempotencyKey(who.Organization, who.ID, key)
+	keys := []store.Key{nk}
+	if key != "" {
+		keys = append(keys, once)
+	}
+	if err := c.Load(ctx, keys...); err != nil {
+		return err
+	}
+	repeated := key != "" && c.Version(once) != store.Absent
+	switch exists := c.Version(nk) != store.Absent; {
+	case exists && repeated:
+		// A token is shown once, so a repeated request cannot get the same answer as the first.
+		return workflow.Refuse(workflow.ErrExists, "name", "pool %s was made by the same request before, and its token is shown only once; rotate the token to get a new one", pool.Name)
+	case exists:
+		return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", pool.Name)
+	case repeated:
+		return workflow.Refuse(workflow.ErrKeyReused, "Idempotency-Key", "this idempotency key was used for another request; use a new one")
+	}
+	if key != "" {
+		c.PutUntil(once, record.Idempotency{Request: record.Hash("pool " + pool.Name), Result: pool.ID}, c.Now.Add(record.IdempotencyKept))
+	}
+	c.Create(nk, record.Name{ID: pool.ID})
+	return nil
 }
 
 // Pools lists the pools.
@@ -386,22 +394,8 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 		if err := p.setTarget(ctx, c, rec.ID, in.WakeTarget); err != nil {
 			return err
 		}
-		if rec.Name != before.Name {
-			if before.BuiltIn {
-				return workflow.Invalid("name", "the built-in pool keeps its name")
-			}
-			nk := record.PoolNameKey(who.Organization, rec.Name)
-			if err := c.Load(ctx, nk); err != nil {
-				return err
-			}
-			if c.Version(nk) != store.Absent {
-				return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", rec.Name)
-			}
-			if err := unnamed(ctx, c, who.Organization, before, "renamed"); err != nil {
-				return err
-			}
-			c.Remove(record.PoolNameKey(who.Organization, before.Name))
-			c.Create(nk, record.Name{ID: rec.ID})
+		if err := renamePool(ctx, c, who.Organization, before, rec.Name); err != nil {
+			return err
 		}
 		version = c.Version(k)
 		if c.Put(k, rec); !c.Alters(k, record.WakeTargetKey(rec.ID)) {
@@ -428,6 +422,29 @@ func (p *Calls) updatePool(ctx context.Context, who identity.Principal, action, 
 		p.RerouteAll(ctx, who.Organization)
 	}
 	return p.viewPool(ctx, who.Organization, rec, version)
+}
+
+// renamePool gives a pool a new name, unless it has it already. Nothing may name the pool.
+func renamePool(ctx context.Context, c *ledger.Change, org string, before record.Pool, name string) error {
+	if name == before.Name {
+		return nil
+	}
+	if before.BuiltIn {
+		return workflow.Invalid("name", "the built-in pool keeps its name")
+	}
+	nk := record.PoolNameKey(org, name)
+	if err := c.Load(ctx, nk); err != nil {
+		return err
+	}
+	if c.Version(nk) != store.Absent {
+		return workflow.Refuse(workflow.ErrExists, "name", "there is a pool %s already", name)
+	}
+	if err := unnamed(ctx, c, org, before, "renamed"); err != nil {
+		return err
+	}
+	c.Remove(record.PoolNameKey(org, before.Name))
+	c.Create(nk, record.Name{ID: before.ID})
+	return nil
 }
 
 // reroutes says whether a change of a pool may lead workspaces to other pools: one with labels is chosen for its

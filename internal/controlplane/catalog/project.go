@@ -248,17 +248,8 @@ func applyProject(ctx context.Context, c *ledger.Change, org string, rec *record
 		return err
 	}
 	if in.Pool != nil {
-		rec.PoolID = ""
-		if *in.Pool != "" {
-			pool, err := byName(ctx, c, org, *in.Pool)
-			if err == nil && pool.Closed {
-				err = closed(pool)
-			}
-			if err != nil {
-				return err
-			}
-			rec.PoolID = pool.ID
-			nameFor(c, org, pool)
+		if err := setPool(ctx, c, org, rec, *in.Pool); err != nil {
+			return err
 		}
 	}
 	if rec.Name == record.GlobalProject {
@@ -272,6 +263,29 @@ func applyProject(ctx context.Context, c *ledger.Change, org string, rec *record
 		return nil
 	}
 	rec.Parent = cmp.Or(*in.Parent, record.GlobalProject)
+	return checkParent(ctx, c, org, *rec, height)
+}
+
+// setPool sets the pool of a project by its name; an empty name takes it away.
+func setPool(ctx context.Context, c *ledger.Change, org string, rec *record.Project, name string) error {
+	rec.PoolID = ""
+	if name == "" {
+		return nil
+	}
+	pool, err := byName(ctx, c, org, name)
+	if err == nil && pool.Closed {
+		err = closed(pool)
+	}
+	if err != nil {
+		return err
+	}
+	rec.PoolID = pool.ID
+	nameFor(c, org, pool)
+	return nil
+}
+
+// checkParent refuses a parent that does not exist, that lies in the project itself, or under which it would lie too deep.
+func checkParent(ctx context.Context, c *ledger.Change, org string, rec record.Project, height int) error {
 	if workflow.CheckWorkspaceName(rec.Parent) != nil {
 		return workflow.Invalid("parent", "%q is not the name of a project", text.Cut(rec.Parent, 64))
 	}
@@ -326,12 +340,8 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		}
 		rec, height := chain[0], 1
 		if in.Parent != nil {
-			parents, err := parentsOf(ctx, c, who.Organization)
-			if err != nil {
+			if height, err = heightOf(ctx, c, who.Organization, name); err != nil {
 				return err
-			}
-			for below := range parents {
-				height = max(height, slices.Index(pathTo(parents, below), name)+1)
 			}
 		}
 		if err := applyProject(ctx, c, who.Organization, &rec, in, height); err != nil {
@@ -354,6 +364,16 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		p.RerouteAll(ctx, who.Organization)
 	}
 	return p.projectAsItIs(ctx, who.Organization, name)
+}
+
+// heightOf is how many levels of the tree a project and those below it take.
+func heightOf(ctx context.Context, c *ledger.Change, org, name string) (int, error) {
+	parents, err := parentsOf(ctx, c, org)
+	height := 1
+	for below := range parents {
+		height = max(height, slices.Index(pathTo(parents, below), name)+1)
+	}
+	return height, err
 }
 
 // DeleteProject removes a project that nothing belongs to and nothing names.

@@ -214,15 +214,23 @@ func (p *Calls) RerouteOn(ctx context.Context, org string, enough func(done int)
 				break
 			}
 		}
-		op := store.Delete(k, r.Version(k))
-		if next != "" {
-			op = store.Put(record.Encode(k, record.Rerouting{Epoch: at.Epoch, After: next}), r.Version(k))
-		}
-		// Where somebody else went on, or began anew, that holds.
-		if err := p.ledger.Commit(ctx, []store.Op{op}); err != nil && !errors.Is(err, store.ErrConflict) {
+		if err := p.noteRerouted(ctx, k, r.Version(k), record.Rerouting{Epoch: at.Epoch, After: next}); err != nil {
 			return err
 		}
 	}
+}
+
+// noteRerouted stores how far workspaces are routed again, or that all are. If another process went on or began anew
+// meanwhile, its record stays.
+func (p *Calls) noteRerouted(ctx context.Context, k store.Key, version int64, at record.Rerouting) error {
+	op := store.Delete(k, version)
+	if at.After != "" {
+		op = store.Put(record.Encode(k, at), version)
+	}
+	if err := p.ledger.Commit(ctx, []store.Op{op}); err != nil && !errors.Is(err, store.ErrConflict) {
+		return err
+	}
+	return nil
 }
 
 // stale returns those workspaces of a page that have runs and whose route is out of date. A queue without runs is routed

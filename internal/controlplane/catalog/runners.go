@@ -90,6 +90,16 @@ func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec reco
 	for _, name := range slices.Sorted(maps.Keys(routes.Pins)) {
 		keys = append(keys, record.RunnerRoute(rec.ID, name))
 	}
+	if err := addPending(ctx, c, rec, keys, out); err != nil {
+		return err
+	}
+	active, err := activeOf(ctx, c, rec.ID)
+	addRefused(active, out)
+	return err
+}
+
+// addPending counts the claimable workflows of a pool under some keys.
+func addPending(ctx context.Context, c *ledger.Change, rec record.Pool, keys []string, out *api.Pool) error {
 	var scans []store.Scan
 	for _, key := range keys {
 		for _, t := range workflow.Types() {
@@ -110,7 +120,11 @@ func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec reco
 			}
 		}
 	}
-	active, err := activeOf(ctx, c, rec.ID)
+	return nil
+}
+
+// addRefused counts the claimed workflows with refused launches, by reason.
+func addRefused(active []record.Workflow, out *api.Pool) {
 	for _, w := range active {
 		if w.State != workflow.Claimed || w.Held.Reason == "" {
 			continue
@@ -123,7 +137,6 @@ func (p *Calls) load(ctx context.Context, c *ledger.Change, org string, rec reco
 			out.Refused[i].RetryAt = w.Held.Until
 		}
 	}
-	return err
 }
 
 // running reads the active workflows of a pool by the names of its instances.

@@ -117,13 +117,9 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err != nil {
 		return Put{}, err
 	}
-	created := !ok
-	version := c.Version(k)
-	if in.Version != 0 && in.Version != version {
-		return Put{}, workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
-	}
-	if in.ID != "" && in.ID != before.ID {
-		return Put{}, workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or it is another workspace; read it again, or leave the id out", in.Name)
+	created, version := !ok, c.Version(k)
+	if err := checkExpected(in, before.ID, version); err != nil {
+		return Put{}, err
 	}
 	pool, err := poolOf(ctx, c, who.Organization, in)
 	if err == nil {
@@ -132,6 +128,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err != nil {
 		return Put{}, err
 	}
+
 	rec := record.Workspace{ID: before.ID, Created: before.Created, W: in, By: before.By, ByID: before.ByID}
 	rec.W.ID, rec.W.Version, rec.W.Applied = "", 0, nil // the record has its own id and version, and the applied commit has its own record
 	put := Put{Version: version, Outcome: api.OutcomeChanged}
@@ -153,12 +150,10 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	if rec.Settings() != before.Settings() {
 		rec.By, rec.ByID = who.Name, who.ID
 	}
-	was := before.W
-	was.ID = before.ID
-	if named, err := namedAnew(ctx, c, who.Organization, was, in, pool); err != nil {
+
+	was, err := beforeChange(ctx, c, who.Organization, before, in, pool)
+	if err != nil {
 		return Put{}, err
-	} else if !named {
-		was.Pool = in.Pool
 	}
 	if err := mayApply(ctx, c, who, was, in, pool); err != nil {
 		return Put{}, err
@@ -174,6 +169,7 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 			return Put{}, err
 		}
 	}
+
 	c.Put(k, rec)
 	put.Record, put.Version = rec, version+1
 	text := ""
@@ -182,6 +178,29 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 	}
 	identity.Audit(c, who, "workspace.apply", in.Name, "done", text)
 	return put, nil
+}
+
+// checkExpected refuses a change of a workspace that is not the one, or not as it was, when the caller read it.
+func checkExpected(in api.Workspace, id string, version int64) error {
+	if in.Version != 0 && in.Version != version {
+		return workflow.Refuse(workflow.ErrConflict, "version", "workspace %s is at version %d, not %d: somebody changed it; read it again", in.Name, version, in.Version)
+	}
+	if in.ID != "" && in.ID != id {
+		return workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or it is another workspace; read it again, or leave the id out", in.Name)
+	}
+	return nil
+}
+
+// beforeChange is a workspace before a change, for the comparison of fields: its pool counts as the same if the workspace
+// leads to the new one anyway.
+func beforeChange(ctx context.Context, c *ledger.Change, org string, before record.Workspace, in api.Workspace, pool record.Pool) (api.Workspace, error) {
+	was := before.W
+	was.ID = before.ID
+	named, err := namedAnew(ctx, c, org, was, in, pool)
+	if err == nil && !named {
+		was.Pool = in.Pool
+	}
+	return was, err
 }
 
 // namedAnew says whether a change names a pool to which the workspace would not lead anyway.

@@ -303,6 +303,28 @@ var (
 )
 
 func checkArchive(a *api.ArchiveSource) error {
+	if err := checkArchiveURL(a); err != nil {
+		return err
+	}
+	if a.Region != "" && !regionForm().MatchString(a.Region) {
+		return workflow.Invalid("source.archive.region", "%q is not the name of a region, such as eu-west-1", text.Cut(a.Region, 40))
+	}
+	if !sha256Form().MatchString(a.SHA256) {
+		return workflow.Invalid("source.archive.sha256", "want the 64 hexadecimal digits of the archive's SHA-256, which sha256sum prints")
+	}
+	if a.Path != "" {
+		if err := checkInside("source.archive.path", a.Path); err != nil {
+			return err
+		}
+	}
+	if a.TokenRef == "" {
+		return nil
+	}
+	return CheckRef("source.archive.token_ref", a.TokenRef)
+}
+
+// checkArchiveURL checks the address of an archive, and that a token and a region go with its scheme.
+func checkArchiveURL(a *api.ArchiveSource) error {
 	refuse := func(field, format string, args ...any) error {
 		return workflow.Invalid("source.archive."+field, format, args...)
 	}
@@ -327,56 +349,19 @@ func checkArchive(a *api.ArchiveSource) error {
 	case u.Scheme != "s3":
 		return refuse("url", "the scheme is https or s3, not %q", text.Cut(u.Scheme, 20))
 	}
-	if a.Region != "" && !regionForm().MatchString(a.Region) {
-		return refuse("region", "%q is not the name of a region, such as eu-west-1", text.Cut(a.Region, 40))
-	}
-	if !sha256Form().MatchString(a.SHA256) {
-		return refuse("sha256", "want the 64 hexadecimal digits of the archive's SHA-256, which sha256sum prints")
-	}
-	if a.Path != "" {
-		if err := checkInside("source.archive.path", a.Path); err != nil {
-			return err
-		}
-	}
-	if a.TokenRef == "" {
-		return nil
-	}
-	return CheckRef("source.archive.token_ref", a.TokenRef)
+	return nil
 }
 
 // scpLike is the short form of an ssh address.
 var scpLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:[^\s:]+$`) })
 
 func checkGit(g *api.GitSource) error {
-	refuse := func(field, format string, args ...any) error {
-		return workflow.Invalid("source.git."+field, format, args...)
-	}
-	ssh := scpLike().MatchString(g.URL)
-	if !ssh {
-		u, err := url.Parse(g.URL)
-		if err != nil || u.Host == "" {
-			return refuse("url", "the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
-		}
-		if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
-			return refuse("url", "the address contains credentials; put them into a secret and name it in token_ref")
-		}
-		if u.RawQuery != "" || u.Fragment != "" {
-			return refuse("url", "the address has a query or a fragment, which could contain a token; name a secret in token_ref instead")
-		}
-		switch u.Scheme {
-		case "https":
-		case "ssh":
-			ssh = true
-		case "http":
-			if !outbound.Loopback(u.Hostname()) {
-				return refuse("url", "plain http would show the token and the code to everyone on the network path; use https")
-			}
-		default:
-			return refuse("url", "the scheme is https or ssh, not %q", text.Cut(u.Scheme, 20))
-		}
+	ssh, err := checkGitURL(g.URL)
+	if err != nil {
+		return err
 	}
 	if !api.GitRef(g.Ref) {
-		return refuse("ref", "%q is not the name of a branch, tag or commit", text.Cut(g.Ref, 80))
+		return workflow.Invalid("source.git.ref", "%q is not the name of a branch, tag or commit", text.Cut(g.Ref, 80))
 	}
 	if err := checkVersion(g); err != nil {
 		return err
@@ -393,6 +378,41 @@ func checkGit(g *api.GitSource) error {
 			}
 		}
 	}
+	return checkGitAccess(g, ssh)
+}
+
+// checkGitURL checks the address of a git source, and says whether it is one for ssh.
+func checkGitURL(address string) (ssh bool, err error) {
+	if scpLike().MatchString(address) {
+		return true, nil
+	}
+	refuse := func(format string, args ...any) (bool, error) {
+		return false, workflow.Invalid("source.git.url", format, args...)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return refuse("the address must be https://HOST/PATH, ssh://USER@HOST/PATH or USER@HOST:PATH")
+	}
+	if _, has := u.User.Password(); has || u.User != nil && u.Scheme != "ssh" {
+		return refuse("the address contains credentials; put them into a secret and name it in token_ref")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return refuse("the address has a query or a fragment, which could contain a token; name a secret in token_ref instead")
+	}
+	switch {
+	case u.Scheme == "https", u.Scheme == "ssh":
+		return u.Scheme == "ssh", nil
+	case u.Scheme != "http":
+		return refuse("the scheme is https or ssh, not %q", text.Cut(u.Scheme, 20))
+	case !outbound.Loopback(u.Hostname()):
+		return refuse("plain http would show the token and the code to everyone on the network path; use https")
+	}
+	return false, nil
+}
+
+// checkGitAccess checks that the credentials of a git source go with its address.
+func checkGitAccess(g *api.GitSource, ssh bool) error {
+	refuse := func(field, why string) error { return workflow.Invalid("source.git."+field, "%s", why) }
 	switch {
 	case ssh && g.TokenRef != "":
 		return refuse("token_ref", "a token goes with https; ssh takes ssh_key_ref")

@@ -28,25 +28,9 @@ func checkDependencies(w *api.Workspace) error {
 	}
 	taken := map[string]bool{}
 	for i, in := range w.Inputs {
-		field, name := fmt.Sprintf("inputs[%d]", i), cmp.Or(in.Variable, in.Output)
-		switch {
-		case workflow.CheckWorkspaceName(in.Workspace) != nil:
-			return workflow.Invalid(field+".workspace", "%s is not the name of a workspace", text.Quote(in.Workspace, 64))
-		case in.Output == "" || len(in.Output) > 255 || strings.ContainsFunc(in.Output, unicode.IsControl):
-			return workflow.Invalid(field+".output", "name an output of workspace %s, in at most 255 characters", in.Workspace)
-		case len(name) > 255 || !api.VariableName(w.Engine, name):
-			return workflow.Invalid(field+".variable", "%s is not the name of a variable: say in %s.variable which one gets the output", text.Quote(name, 64), field)
-		case taken[name]:
-			return workflow.Invalid(field+".variable", "variable %s gets two outputs: give each output a variable of its own", name)
-		case in.Sensitive && w.Engine == api.EnginePulumi:
-			return workflow.Invalid(field+".sensitive", "pulumi keeps the configuration of each run in the history of its stack, where the value would outlive the run: name a secret in secrets instead")
-		case in.Preview && !in.Sensitive:
-			return workflow.Invalid(field+".preview", "preview goes with sensitive: every run gets an output that is not sensitive")
+		if err := checkInput(fmt.Sprintf("inputs[%d]", i), w, in, taken); err != nil {
+			return err
 		}
-		if _, set := w.Variables[name]; set {
-			return workflow.Invalid(field+".variable", "variable %s is also set in variables: leave one of the two out", name)
-		}
-		taken[name] = true
 	}
 	for i, name := range w.After {
 		if workflow.CheckWorkspaceName(name) != nil {
@@ -56,5 +40,29 @@ func checkDependencies(w *api.Workspace) error {
 			return workflow.Invalid(fmt.Sprintf("after[%d]", i), "workspace %s is named twice", name)
 		}
 	}
+	return nil
+}
+
+// checkInput refuses an input that no run could get. taken has the variables of the inputs before it, and gets its own.
+func checkInput(field string, w *api.Workspace, in api.WorkspaceInput, taken map[string]bool) error {
+	name := cmp.Or(in.Variable, in.Output)
+	switch {
+	case workflow.CheckWorkspaceName(in.Workspace) != nil:
+		return workflow.Invalid(field+".workspace", "%s is not the name of a workspace", text.Quote(in.Workspace, 64))
+	case in.Output == "" || len(in.Output) > 255 || strings.ContainsFunc(in.Output, unicode.IsControl):
+		return workflow.Invalid(field+".output", "name an output of workspace %s, in at most 255 characters", in.Workspace)
+	case len(name) > 255 || !api.VariableName(w.Engine, name):
+		return workflow.Invalid(field+".variable", "%s is not the name of a variable: say in %s.variable which one gets the output", text.Quote(name, 64), field)
+	case taken[name]:
+		return workflow.Invalid(field+".variable", "variable %s gets two outputs: give each output a variable of its own", name)
+	case in.Sensitive && w.Engine == api.EnginePulumi:
+		return workflow.Invalid(field+".sensitive", "pulumi keeps the configuration of each run in the history of its stack, where the value would outlive the run: name a secret in secrets instead")
+	case in.Preview && !in.Sensitive:
+		return workflow.Invalid(field+".preview", "preview goes with sensitive: every run gets an output that is not sensitive")
+	}
+	if _, set := w.Variables[name]; set {
+		return workflow.Invalid(field+".variable", "variable %s is also set in variables: leave one of the two out", name)
+	}
+	taken[name] = true
 	return nil
 }

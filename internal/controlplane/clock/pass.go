@@ -241,26 +241,31 @@ func (p *Calls) passOne(ctx context.Context, org, id string, timer store.Key, se
 			c.Rearm(w, rules.Again(w, beat, now))
 			return nil
 		}
-		if o.Event == workflow.OnQueueTimeout {
-			waited, err := p.runs.WaitsFor(ctx, c, w)
-			if err != nil {
-				return err
-			}
-			o.Text += "; it last waited for " + waited
-		}
-		out, err := rules.Elapsed(w, o)
-		if err != nil {
-			return err
-		}
 		moved = true
-		// If a heartbeat arrived meanwhile, this is decided again.
-		if k := record.BeatKey(id); out.Moves() && c.Version(k) != store.Absent {
-			c.Check(k)
-		}
-		return c.Apply(ctx, w, out)
+		return p.elapse(ctx, c, w, o)
 	})
 	if moved && err == nil {
 		p.ledger.Notify(ledger.StatesOf(pool))
 	}
 	return moved, err
+}
+
+// elapse adds to a change the event of a timer that ran out.
+func (p *Calls) elapse(ctx context.Context, c *ledger.Change, w *record.Workflow, o rules.Overdue) error {
+	if o.Event == workflow.OnQueueTimeout {
+		waited, err := p.runs.WaitsFor(ctx, c, w)
+		if err != nil {
+			return err
+		}
+		o.Text += "; it last waited for " + waited
+	}
+	out, err := rules.Elapsed(w, o)
+	if err != nil {
+		return err
+	}
+	// If a heartbeat arrived meanwhile, this is decided again.
+	if k := record.BeatKey(w.ID); out.Moves() && c.Version(k) != store.Absent {
+		c.Check(k)
+	}
+	return c.Apply(ctx, w, out)
 }

@@ -91,13 +91,8 @@ func lifetime(asked, allowed time.Duration) time.Duration {
 
 // exchange issues a token for the token of a registered issuer.
 func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w wanted) (out api.IssuedToken, err error) {
-	switch {
-	case org == "":
-		return out, workflow.Invalid("audience", "name the organization: %s and its name", api.OrganizationPrefix)
-	case in.SubjectToken == "":
-		return out, workflow.Invalid("subject_token", "send the token of the issuer")
-	case !slices.Contains([]string{api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess}, in.SubjectTokenType):
-		return out, workflow.Invalid("subject_token_type", "want %s, %s or %s", api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess)
+	if err := checkExchange(org, in); err != nil {
+		return out, err
 	}
 	url, err := oidc.IssuerOf(in.SubjectToken)
 	if err != nil {
@@ -107,17 +102,11 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 	if err != nil {
 		return out, err
 	}
-	expected := oidc.Issuer{URL: is.V.I.URL, Audiences: is.V.I.Audiences, Algorithms: is.V.I.Algorithms}
-	if is.V.I.Login != nil {
-		expected.ClientID = is.V.I.Login.ClientID
-	}
-	claims, err := p.issuers.Verify(ctx, expected, in.SubjectToken, p.ledger.Now())
+	claims, err := p.verify(ctx, is.V.I, in.SubjectToken)
 	if err != nil {
 		return out, err
 	}
-	if sub := claims.Strings("sub"); len(sub) != 1 || sub[0] == "" {
-		return out, workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "the token does not name its holder: it has no sub")
-	}
+
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		now, err := p.issuerAt(ctx, c, org, url)
 		if err != nil {
@@ -127,20 +116,13 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 		if err != nil {
 			return err
 		}
-		rec, most, err := decide(now, claims, w.kind, poolID)
+		rec, maxLifetime, err := decide(now, claims, w.kind, poolID)
 		if err != nil {
 			return err
 		}
-		rec.Org, rec.Expires = org, c.Now.Add(lifetime(w.lifetime, most))
-		if rec.PoolID != "" {
-			k := record.PoolKey(org, rec.PoolID)
-			pool, ok, err := ledger.Load[record.Pool](ctx, c, k)
-			if err != nil {
-				return err
-			}
-			if !ok || pool.Closed {
-				return workflow.Refuse(workflow.ErrForbidden, "", "the pool of the rule was deleted")
-			}
+		rec.Org, rec.Expires = org, c.Now.Add(lifetime(w.lifetime, maxLifetime))
+		if err := checkOpen(ctx, c, org, rec.PoolID); err != nil {
+			return err
 		}
 		// The commit checks no versions: a token is worth nothing without the rule that it was issued by.
 		out = p.issue(c, rec, "token.exchange", "")
@@ -150,6 +132,47 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 		_ = Refused(ctx, p.ledger, Of(org, subjectOf(is, claims, "")), "token.exchange", is.V.I.Name, err)
 	}
 	return out, err
+}
+
+// checkExchange refuses an incomplete request for an exchange.
+func checkExchange(org string, in api.TokenRequest) error {
+	switch {
+	case org == "":
+		return workflow.Invalid("audience", "name the organization: %s and its name", api.OrganizationPrefix)
+	case in.SubjectToken == "":
+		return workflow.Invalid("subject_token", "send the token of the issuer")
+	case !slices.Contains([]string{api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess}, in.SubjectTokenType):
+		return workflow.Invalid("subject_token_type", "want %s, %s or %s", api.TokenTypeID, api.TokenTypeJWT, api.TokenTypeAccess)
+	}
+	return nil
+}
+
+// verify checks the signature of an issuer's token, and returns its claims.
+func (p *Calls) verify(ctx context.Context, is api.Issuer, token string) (oidc.Claims, error) {
+	expected := oidc.Issuer{URL: is.URL, Audiences: is.Audiences, Algorithms: is.Algorithms}
+	if is.Login != nil {
+		expected.ClientID = is.Login.ClientID
+	}
+	claims, err := p.issuers.Verify(ctx, expected, token, p.ledger.Now())
+	if err != nil {
+		return nil, err
+	}
+	if sub := claims.Strings("sub"); len(sub) != 1 || sub[0] == "" {
+		return nil, workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "the token does not name its holder: it has no sub")
+	}
+	return claims, nil
+}
+
+// checkOpen refuses the pool of a rule if it was deleted. A rule without a pool passes.
+func checkOpen(ctx context.Context, c *ledger.Change, org, poolID string) error {
+	if poolID == "" {
+		return nil
+	}
+	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, poolID))
+	if err == nil && (!ok || pool.Closed) {
+		err = workflow.Refuse(workflow.ErrForbidden, "", "the pool of the rule was deleted")
+	}
+	return err
 }
 
 // issuerAt reads the issuer of an organization that has an address.
@@ -187,21 +210,16 @@ func poolNamed(ctx context.Context, c *ledger.Change, org, pool string) (string,
 	return name.ID, nil
 }
 
-// decide finds the rule that a token fits and makes the token that its holder gets, and says how long that may live. It
-// is a pure function.
-func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID string) (out record.Token, most time.Duration, err error) {
+// decide finds the first rule that a token fits, and makes the record of the token for its holder, with its maximum
+// lifetime. It is a pure function.
+func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID string) (out record.Token, maxLifetime time.Duration, err error) {
 	idle := "" // why a rule that fits gives nothing
 	for i, rule := range is.V.Rules {
 		r := rule.R
 		if kind != "" && r.Becomes != kind || poolID != "" && rule.PoolID != poolID || !fits(r, claims) {
 			continue
 		}
-		role, grants := r.Role, maps.Clone(r.Grants)
-		for _, g := range claims.Strings(r.GroupsClaim) {
-			if more, ok := r.Groups[g]; ok {
-				role, grants = raise(role, more.Role), add(grants, more.Grants)
-			}
-		}
+		role, grants := rolesOf(r, claims)
 		if r.Becomes != api.KindPool && role == "" && len(grants) == 0 {
 			if idle == "" && r.GroupsClaim != "" {
 				idle = fmt.Sprintf("; rule %d fits it, and names none of the groups in its claim %q (%q)",
@@ -209,13 +227,9 @@ func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID 
 			}
 			continue // none of its groups has a role
 		}
-		var pipeline *record.Pipeline
-		if is.V.I.Pipelines != nil {
-			from := pipelineOf(*is.V.I.Pipelines, r, claims)
-			pipeline = &from
-			if !from.Protected && r.Becomes == api.KindPool {
-				return out, 0, confined(Principal{Issuer: is.V.I.Name, Pipeline: pipeline}, "a pool's token")
-			}
+		pipeline := pipelineFor(is.V.I.Pipelines, r, claims)
+		if pipeline != nil && !pipeline.Protected && r.Becomes == api.KindPool {
+			return out, 0, confined(Principal{Issuer: is.V.I.Name, Pipeline: pipeline}, "a pool's token")
 		}
 		of := subjectOf(is, claims, r.NameClaim)
 		out = record.Token{
@@ -227,12 +241,32 @@ func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID 
 		}
 		return out, time.Duration(r.MaxLifetimeSeconds) * time.Second, nil
 	}
-	what := "what was asked for"
+	token := "the requested token"
 	if kind != "" {
-		what = "a " + kind + "'s token"
+		token = "a " + kind + "'s token"
 	}
-	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, and no rule of issuer %s gives its holder %s (sub %q)%s: compare the claims of the token with dayfly issuer show %s",
-		is.V.I.Name, what, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), idle, is.V.I.Name)
+	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, but no rule of issuer %s gives its holder %s (sub %q)%s: compare the claims of the token with dayfly issuer show %s",
+		is.V.I.Name, token, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), idle, is.V.I.Name)
+}
+
+// pipelineFor is the pipeline of a token; nil if its issuer has no pipelines.
+func pipelineFor(of *api.Pipelines, r api.TrustRule, claims oidc.Claims) *record.Pipeline {
+	if of == nil {
+		return nil
+	}
+	out := pipelineOf(*of, r, claims)
+	return &out
+}
+
+// rolesOf are the role and the grants that a rule gives to the holder of a token, with those of the holder's groups.
+func rolesOf(r api.TrustRule, claims oidc.Claims) (role string, grants map[string]string) {
+	role, grants = r.Role, maps.Clone(r.Grants)
+	for _, g := range claims.Strings(r.GroupsClaim) {
+		if more, ok := r.Groups[g]; ok {
+			role, grants = raise(role, more.Role), add(grants, more.Grants)
+		}
+	}
+	return role, grants
 }
 
 // fits says whether a token has every claim that a rule wants.
@@ -328,37 +362,41 @@ func (p *Calls) clientCredentials(ctx context.Context, org string, in api.TokenR
 	case w.kind != "" && w.kind != api.KindService || w.pool != "":
 		return out, workflow.Invalid("requested_token_type", "a service principal gets a token of its own kind: %sservice", api.TokenTypePrefix)
 	}
+
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		ck := record.ClientKey(in.ClientID)
-		if err := c.LoadLinked(ctx, ck); err != nil {
-			return err
-		}
-		cl, ok, err := ledger.Get[record.Client](c.Read, ck)
-		if err != nil {
-			return err
-		}
-		if !ok || org != "" && cl.Org != org {
-			return unknown
-		}
-		k := record.ServiceKey(cl.Org, cl.Name)
-		c.Link(ck, k)
-		s, ok, err := ledger.Load[record.ServicePrincipal](ctx, c, k)
+		owner, s, err := serviceOf(ctx, c, in.ClientID)
 		if err != nil {
 			return err
 		}
 		secret, live := s.Find(in.ClientSecret, c.Now)
-		if !ok || !live || s.ID != in.ClientID || s.Disabled {
+		if !live || s.ID != in.ClientID || s.Disabled || org != "" && owner != org {
 			return unknown
 		}
 		name := "service/" + s.Name
 		rec := record.Token{
-			Org: cl.Org, Audience: User, Kind: api.KindService, Name: name, Principal: api.PrincipalRef{ID: s.ID, Name: name}, Role: s.Role, Grants: s.Grants,
+			Org: owner, Audience: User, Kind: api.KindService, Name: name, Principal: api.PrincipalRef{ID: s.ID, Name: name}, Role: s.Role, Grants: s.Grants,
 			Expires: c.Now.Add(lifetime(w.lifetime, s.MaxLifetime)), Source: &record.Source{Service: s.Name, ID: s.ID, Part: secret.ID},
 		}
 		out = p.issue(c, rec, "token.issue", ", by secret "+secret.ID)
 		return nil
 	})
 	return out, err
+}
+
+// serviceOf reads the service principal of a client id, and its organization; the zero values if there is none.
+func serviceOf(ctx context.Context, c *ledger.Change, clientID string) (org string, out record.ServicePrincipal, err error) {
+	ck := record.ClientKey(clientID)
+	if err := c.LoadLinked(ctx, ck); err != nil {
+		return "", out, err
+	}
+	client, ok, err := ledger.Get[record.Client](c.Read, ck)
+	if err != nil || !ok {
+		return "", out, err
+	}
+	k := record.ServiceKey(client.Org, client.Name)
+	c.Link(ck, k)
+	out, _, err = ledger.Load[record.ServicePrincipal](ctx, c, k)
+	return client.Org, out, err
 }
 
 // checkSource checks that the source of a token, a trust rule or the secret of a service principal, still exists

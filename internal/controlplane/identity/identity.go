@@ -4,7 +4,6 @@
 package identity
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -134,29 +133,37 @@ func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action,
 			return nil
 		}
 	}
-	have, where := "a pool's token", ""
-	if who.Audience == User {
-		have = "the role " + cmp.Or(who.Role, "of no one")
-		if len(who.Grants) > 0 {
-			where = " in the organization"
-		}
-		if who.Role == "" && len(who.Grants) > 0 {
-			have = "a token with roles in projects only"
-			if len(projects) > 0 {
-				have = "a token with roles in other projects only"
-			}
-		}
-		for _, p := range slices.Backward(projects) {
-			if r := who.Grants[p]; r != "" {
-				have = "the role " + r + " in project " + p
-			}
-		}
-	}
-	if len(projects) > 0 {
+
+	where := ""
+	switch {
+	case len(projects) > 0:
 		where = " in project " + projects[0]
+	case who.Audience == User && len(who.Grants) > 0:
+		where = " in the organization"
 	}
 	auditRefusal(ctx, l, who, action, target, "needs the role "+role+where)
-	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s%s; this is %s", action, role, where, have)
+	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s%s; this is %s", action, role, where, rolesText(who, projects))
+}
+
+// rolesText describes a token that lacks a role, by the roles that it has in the projects of a call, the nearest first.
+func rolesText(who Principal, projects []string) string {
+	if who.Audience != User {
+		return "a pool's token"
+	}
+	for _, p := range projects {
+		if r := who.Grants[p]; r != "" {
+			return "the role " + r + " in project " + p
+		}
+	}
+	switch {
+	case who.Role != "":
+		return "the role " + who.Role
+	case len(who.Grants) == 0:
+		return "a token without a role"
+	case len(projects) > 0:
+		return "a token with roles in other projects only"
+	}
+	return "a token with roles in projects only"
 }
 
 // Refused audits an error that forbids an action, and returns it. It returns every other error as it is. It is for

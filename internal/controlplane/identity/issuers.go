@@ -132,7 +132,7 @@ func checkRules(in api.Issuer) error {
 	return nil
 }
 
-// checkRule refuses a trust rule that cannot be meant. It is a pure function.
+// checkRule refuses an invalid trust rule. It is a pure function.
 func checkRule(at string, r api.TrustRule) error {
 	if len(r.Claims) == 0 && r.GroupsClaim == "" {
 		return workflow.Invalid(at+".claims", "a rule without conditions trusts everybody who gets a token of the issuer: name a claim and its value")
@@ -151,6 +151,11 @@ func checkRule(at string, r api.TrustRule) error {
 	if d := r.MaxLifetimeSeconds; d != 0 && (d < int(api.MinLifetime.Seconds()) || d > int(api.MaxLifetime.Seconds())) {
 		return workflow.Invalid(at+".max_lifetime_seconds", "a lifetime lies between 60 and 43200 seconds")
 	}
+	return checkRights(at, r)
+}
+
+// checkRights refuses a trust rule without rights for the kind of principal that a token becomes, or with invalid ones.
+func checkRights(at string, r api.TrustRule) error {
 	switch r.Becomes {
 	case api.KindPool:
 		if r.Pool == "" || r.Role != "" || len(r.Grants)+len(r.Groups) > 0 {

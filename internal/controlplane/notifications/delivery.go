@@ -78,16 +78,11 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	var next time.Time // when the next one is due
 	seen := false      // whether that one was read
 	for i, r := range page.Records {
-		id, err := record.Decode[record.Name](r)
+		d, ok, err := dueDelivery(ctx, c, who.Organization, r)
 		if err != nil {
 			return false, err
 		}
-		d, ok, err := ledger.Load[record.Delivery](ctx, c, record.DeliveryKey(who.Organization, id.ID))
-		if err != nil {
-			return false, err
-		}
-		if !ok || d.Due != r.Key.Sort { // deleted by the store, or moved between the reads
-			c.Add(store.Delete(r.Key, r.Version))
+		if !ok {
 			continue
 		}
 		if seen = i == in.Max || c.Now.Before(d.Next); seen {
@@ -109,6 +104,23 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 		c.Put(mark, now)
 	}
 	return next.IsZero() || next.After(c.Now), nil
+}
+
+// dueDelivery reads the delivery of an entry. It deletes an entry whose delivery is gone.
+func dueDelivery(ctx context.Context, c *ledger.Change, org string, entry store.Record) (d record.Delivery, ok bool, err error) {
+	id, err := record.Decode[record.Name](entry)
+	if err != nil {
+		return d, false, err
+	}
+	d, ok, err = ledger.Load[record.Delivery](ctx, c, record.DeliveryKey(org, id.ID))
+	if err != nil {
+		return d, false, err
+	}
+	if !ok || d.Due != entry.Key.Sort { // deleted by the store, or moved between the reads
+		c.Add(store.Delete(entry.Key, entry.Version))
+		return d, false, nil
+	}
+	return d, true, nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -169,8 +181,8 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 	if err := who.NeedsPool("report a delivery"); err != nil {
 		return err
 	}
-	if len(in.Detail) > maxResult || in.RetryAfterSeconds < 0 || in.RetryAfterSeconds > (24*time.Hour).Seconds() || in.IsDone && in.IsPermanent {
-		return workflow.Invalid("", "a result has at most %d bytes of detail, waits for at most a day, and is not both done and refused for good", maxResult)
+	if err := checkResult(in); err != nil {
+		return err
 	}
 	if in.IsDone {
 		var err error
@@ -189,16 +201,7 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 		if d.State != api.DeliveryClaimed || d.Attempt != in.Attempt {
 			return nil // reported before, or another try has begun
 		}
-		d.Detail = in.Detail
-		at, again := nextTry(d, in, c.Now)
-		switch {
-		case in.IsDone:
-			over(&d, api.DeliveryDone, in.Detail, c.Now)
-		case in.IsPermanent, !again:
-			over(&d, api.DeliveryFailed, in.Detail, c.Now)
-		default:
-			d.State, d.Next = api.DeliveryWaiting, at
-		}
+		noteTry(&d, in, c.Now)
 		c.PutDelivery(&d)
 		if !d.Ended.IsZero() {
 			if err := pulls.Shown(ctx, c, d, in.Comment); err != nil {
@@ -207,6 +210,27 @@ func (p *Calls) DeliveryDone(ctx context.Context, who identity.Principal, id str
 		}
 		return mark(ctx, c, &d)
 	})
+}
+
+func checkResult(in api.DeliveryResult) error {
+	if len(in.Detail) > maxResult || in.RetryAfterSeconds < 0 || in.RetryAfterSeconds > (24*time.Hour).Seconds() || in.IsDone && in.IsPermanent {
+		return workflow.Invalid("", "a result has at most %d bytes of detail, waits for at most a day, and is not both done and refused for good", maxResult)
+	}
+	return nil
+}
+
+// noteTry notes the result of a try: the delivery is over, or waits for its next try.
+func noteTry(d *record.Delivery, in api.DeliveryResult, now time.Time) {
+	d.Detail = in.Detail
+	at, again := nextTry(*d, in, now)
+	switch {
+	case in.IsDone:
+		over(d, api.DeliveryDone, in.Detail, now)
+	case in.IsPermanent, !again:
+		over(d, api.DeliveryFailed, in.Detail, now)
+	default:
+		d.State, d.Next = api.DeliveryWaiting, at
+	}
 }
 
 // readFirst acts on a pull request before the delivery that read it is done: after a crash it is read again. It

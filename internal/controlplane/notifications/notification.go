@@ -75,6 +75,11 @@ func checkNotification(n api.Notification) error {
 	case n.Format == api.FormatSlack && n.SecretRef != "":
 		return workflow.Invalid("secret_ref", "format slack is not signed: leave secret_ref out")
 	}
+	return checkAddresses(n)
+}
+
+// checkAddresses checks the address of a notification, and its references to secrets.
+func checkAddresses(n api.Notification) error {
 	if n.URL != "" {
 		if err := catalog.CheckURL(n.URL); err != nil {
 			return err

@@ -51,39 +51,48 @@ func prepareGitHost(ctx context.Context, c *ledger.Change, org string, in api.Gi
 	if err := catalog.CheckRef("token_ref", in.TokenRef); err != nil {
 		return in, err
 	}
-	var people []string
-	for _, m := range in.Members {
-		people = append(people, m.Principal)
-	}
-	if err := identity.LoadPrincipals(ctx, c, org, people); err != nil {
+	if err := prepareMembers(ctx, c, org, in.Members); err != nil {
 		return in, err
 	}
-	seen := map[int64]bool{}
-	for i, m := range in.Members {
-		at := fmt.Sprintf("members.%d", i)
-		switch {
-		case m.ID < 1:
-			return in, workflow.Invalid(at+".id", "a member is named by the number that the host has given the user")
-		case seen[m.ID]:
-			return in, workflow.Invalid(at+".id", "user %d is named twice", m.ID)
-		case m.Role == "" && len(m.Grants) == 0:
-			return in, workflow.Invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
-		}
-		seen[m.ID] = true
-		of, err := identity.FindPrincipal(ctx, c, org, at+".principal", m.Principal)
-		if err != nil {
-			return in, err
-		}
-		in.Members[i].PrincipalID = of.ID
-		if err := identity.CheckRoles(ctx, c, org, at, m.Role, m.Grants); err != nil {
-			return in, err
-		}
-	}
+
 	// The generation of the secret stays as it is: only RotateWebhookSecret raises it.
 	if in.Generation = 1; old != nil {
 		in.Generation = old.V.Generation
 	}
 	return in, catalog.CheckPool(ctx, c, org, in.Pool)
+}
+
+// prepareMembers refuses invalid members of a git host, and fills in the ids of their principals.
+func prepareMembers(ctx context.Context, c *ledger.Change, org string, members []api.Member) error {
+	var people []string
+	for _, m := range members {
+		people = append(people, m.Principal)
+	}
+	if err := identity.LoadPrincipals(ctx, c, org, people); err != nil {
+		return err
+	}
+	seen := map[int64]bool{}
+	for i, m := range members {
+		at := fmt.Sprintf("members.%d", i)
+		switch {
+		case m.ID < 1:
+			return workflow.Invalid(at+".id", "a member is named by the number that the host has given the user")
+		case seen[m.ID]:
+			return workflow.Invalid(at+".id", "user %d is named twice", m.ID)
+		case m.Role == "" && len(m.Grants) == 0:
+			return workflow.Invalid(at+".role", "name a role, or grants in projects: without them the member may do nothing")
+		}
+		seen[m.ID] = true
+		of, err := identity.FindPrincipal(ctx, c, org, at+".principal", m.Principal)
+		if err != nil {
+			return err
+		}
+		members[i].PrincipalID = of.ID
+		if err := identity.CheckRoles(ctx, c, org, at, m.Role, m.Grants); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RotateWebhookSecret makes the secret of a git host's webhook anew and shows it. The one before stops at once.

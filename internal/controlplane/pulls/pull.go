@@ -16,6 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
+	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -104,16 +105,20 @@ func (p *Calls) pullReadOnce(ctx context.Context, org string, about record.PullD
 	if err := p.pullEnds(ctx, org, host, r, &v); err != nil {
 		return false, err
 	}
-	version := c.Version(k)
+	return p.storePull(ctx, org, host, k, c.Version(k), v.pull)
+}
+
+// storePull writes the record of a pull request after a reading, and shows it. changed says that the record has another
+// version than at the reading, so nothing was written.
+func (p *Calls) storePull(ctx context.Context, org string, host record.Settings[api.GitHost], k store.Key, version int64, pull record.Pull) (changed bool, err error) {
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		if err := c.Load(ctx, k); err != nil {
 			return err
 		}
-		if c.Version(k) != version {
-			again = true
+		if changed = c.Version(k) != version; changed {
 			return nil
 		}
-		now := v.pull
+		now := pull
 		now.Read = c.Now
 		if err := show(ctx, c, org, host, &now); err != nil {
 			return err
@@ -121,7 +126,7 @@ func (p *Calls) pullReadOnce(ctx context.Context, org string, about record.PullD
 		c.PutUntil(k, now, c.Now.Add(record.PullKept))
 		return nil
 	})
-	return again, err
+	return changed, err
 }
 
 // gitHostOf is the git host with an id.
@@ -143,20 +148,9 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	if err != nil {
 		return err
 	}
-	who := itself(org, host, api.RoleOperator)
-	by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerPullRequest, Name: host.V.Name, Repository: v.pull.Repository, Number: v.pull.Number, Commit: r.facts.Head}}
-	if v.merged {
-		by.Trigger.Kind, by.Trigger.Commit = api.TriggerPush, r.facts.MergeCommit
-	}
-	if author := member(host.V, r.facts.Author.ID); author != nil {
-		by.Submitters = append(by.Submitters, principal(org, author).Ref())
-	} else {
-		by.Strangers = true
-	}
 	asker, needed := answers(host.V, r, v)
-	if asker != nil {
-		by.Submitters = append(by.Submitters, principal(org, asker).Ref())
-	}
+	by := triggered(org, host.V, r, v, asker)
+
 	before := v.pull.Previews
 	if len(v.only) == 0 && !v.merged {
 		v.pull.Previews = nil
@@ -164,9 +158,7 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	v.pull.More = 0
 	for _, ws := range affected {
 		one := record.PullPreview{Workspace: ws.Name, Commit: by.Commit, Merged: v.merged}
-		was := slices.IndexFunc(before, func(b record.PullPreview) bool {
-			return b.Workspace == one.Workspace && b.Commit == one.Commit && b.Merged == one.Merged
-		})
+		was := slices.IndexFunc(before, func(b record.PullPreview) bool { return isSame(b, one) })
 		switch {
 		case v.merged && onMerge(ws) == "":
 			continue
@@ -179,11 +171,11 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 			v.pull.Previews = append(v.pull.Previews, before[was])
 			continue
 		}
-		if err := p.mayPreview(ctx, org, asker, needed, ws.Name); err != nil {
-			if one.Refused = runs.Refusal(err); one.Refused == "" {
-				return err
-			}
-		} else if one.Run, err = p.pullRun(ctx, who, by, v, ws); err != nil {
+		err := p.mayPreview(ctx, org, asker, needed, ws.Name)
+		if err == nil {
+			one.Run, err = p.pullRun(ctx, itself(org, host, api.RoleOperator), by, v, ws)
+		}
+		if err != nil {
 			if one.Refused = runs.Refusal(err); one.Refused == "" {
 				return err
 			}
@@ -191,12 +183,39 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 		v.pull.Previews = slices.DeleteFunc(v.pull.Previews, func(b record.PullPreview) bool { return b.Workspace == ws.Name })
 		v.pull.Previews = append(v.pull.Previews, one)
 	}
+	noteUnaffected(v, affected)
+	return nil
+}
+
+// isSame says whether two previews are for the same workspace and commit.
+func isSame(a, b record.PullPreview) bool {
+	return a.Workspace == b.Workspace && a.Commit == b.Commit && a.Merged == b.Merged
+}
+
+// noteUnaffected notes the workspaces that a command names and that the pull request does not change.
+func noteUnaffected(v *verdict, affected []api.Workspace) {
 	for _, name := range v.only {
 		if !slices.ContainsFunc(affected, func(ws api.Workspace) bool { return ws.Name == name }) {
 			v.pull.Note += " The pull request does not concern workspace " + name + "."
 		}
 	}
-	return nil
+}
+
+// triggered is the trigger of the runs of a pull request, with their submitters: its author, and the member who asked.
+func triggered(org string, host api.GitHost, r reading, v *verdict, asker *api.Member) runs.Triggered {
+	by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerPullRequest, Name: host.Name, Repository: v.pull.Repository, Number: v.pull.Number, Commit: r.facts.Head}}
+	if v.merged {
+		by.Trigger.Kind, by.Trigger.Commit = api.TriggerPush, r.facts.MergeCommit
+	}
+	if author := member(host, r.facts.Author.ID); author != nil {
+		by.Submitters = append(by.Submitters, principal(org, author).Ref())
+	} else {
+		by.Strangers = true
+	}
+	if asker != nil {
+		by.Submitters = append(by.Submitters, principal(org, asker).Ref())
+	}
+	return by
 }
 
 // answers is the member who asked for the runs, or released their commit; needed says that they run only with the
