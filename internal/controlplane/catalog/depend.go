@@ -164,8 +164,8 @@ func leaveGraph(ctx context.Context, c *ledger.Change, org, name string) error {
 	return nil
 }
 
-// unscheduled refuses to delete a workspace or a project that a schedule names: its runs would go on with another one that
-// is made under the name. The change goes by the whole tree of projects.
+// unscheduled refuses to delete a workspace or a project that a schedule names: its runs would go on with another one
+// that is made under the name. The change goes by the whole tree of projects.
 func unscheduled(ctx context.Context, c *ledger.Change, org, noun, name string) error {
 	for s, err := range ledger.AllOf[record.Settings[api.Schedule]](ctx, c, record.SettingsOf(org, kind.Schedule, 100)) {
 		if err != nil {

@@ -82,7 +82,6 @@ func (p *Calls) EnsureAdmin(ctx context.Context, organization string, token reda
 		return err
 	}
 	hash := record.Hash(value)
-
 	return p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		if err := c.Load(ctx, record.OrganizationKey(organization), record.TokenKey(hash)); err != nil {
 			return err

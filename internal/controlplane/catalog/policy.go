@@ -27,8 +27,9 @@ func Policies(ctx context.Context, c *ledger.Change, org string, ws record.Works
 	return Held(all, ws.W.Name, chain, c.Now), nil
 }
 
-// Held decides which policy groups hold for a workspace at a time: those that name it, or one of its projects, of which
-// chain has the names. A waiver counts until its time, and only where the group is waivable. It is a pure function.
+// Held decides which policy groups hold for a workspace at a time: those that name it, or one of its projects, of
+// which chain has the names. A waiver counts until its time, and only where the group is waivable. It is a pure
+// function.
 func Held(all record.Policies, workspace string, chain []string, now time.Time) (out []api.Policy) {
 	for _, g := range all.Groups {
 		above := slices.ContainsFunc(chain, func(project string) bool { return slices.Contains(g.Projects, project) })
@@ -46,8 +47,8 @@ func Held(all record.Policies, workspace string, chain []string, now time.Time) 
 	return out
 }
 
-// unwaived refuses to delete a workspace that has waivers in force: another one that is made under its name would pass by
-// them. The commit fails if one is given meanwhile.
+// unwaived refuses to delete a workspace that has waivers in force: another one that is made under its name would
+// pass by them. The commit fails if one is given meanwhile.
 func unwaived(ctx context.Context, c *ledger.Change, org, name string) error {
 	k := record.PoliciesKey(org)
 	all, _, err := ledger.Load[record.Policies](ctx, c, k)

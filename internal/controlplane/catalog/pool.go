@@ -11,7 +11,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/store"
-	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -31,16 +30,15 @@ func serves(r record.Pool, s record.Scope, t workflow.Type) error {
 
 // byName reads a pool into the change.
 func byName(ctx context.Context, c *ledger.Change, org, name string) (record.Pool, error) {
-	gone := workflow.Refuse(workflow.ErrNotFound, "pool", "there is no pool %q", text.Cut(name, 64))
-	if err := workflow.CheckPoolName(name); err != nil {
-		return record.Pool{}, gone
+	if workflow.CheckPoolName(name) != nil {
+		return record.Pool{}, noPool(name)
 	}
 	n, ok, err := ledger.Load[record.Name](ctx, c, record.PoolNameKey(org, name))
 	if err != nil {
 		return record.Pool{}, err
 	}
 	if !ok {
-		return record.Pool{}, gone
+		return record.Pool{}, noPool(name)
 	}
 	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, n.ID))
 	if err == nil && (!ok || pool.Name != name) {
@@ -66,8 +64,8 @@ func PoolNameKey(org string, w api.Workspace) store.Key {
 	return record.PoolNameKey(org, cmp.Or(w.Pool, builtInPool))
 }
 
-// PoolFor routes a type of workflow of a workspace, and returns the pool that runs it: none with labels. It refuses if
-// that pool does not serve them. It also reads the pool's wake mark, so that the commit can set it.
+// PoolFor routes a type of workflow of a workspace, and returns the pool that runs it: none with labels. It refuses
+// if that pool does not serve them. It also reads the pool's wake mark, so that the commit can set it.
 func PoolFor(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, t workflow.Type) (pool record.Pool, err error) {
 	if _, err := Route(ctx, c, org, ws); err != nil {
 		return pool, err

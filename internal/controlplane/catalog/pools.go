@@ -189,7 +189,8 @@ func resolveAssigned(ctx context.Context, c *ledger.Change, org string, r *recor
 	return nil
 }
 
-// unassign ends the assignments of pools to a workspace that is deleted. The change goes by the whole tree of projects.
+// unassign ends the assignments of pools to a workspace that is deleted. The change goes by the whole tree of
+// projects.
 func unassign(ctx context.Context, c *ledger.Change, org, id string) error {
 	pools, err := AllPools(ctx, c, org)
 	if err != nil {

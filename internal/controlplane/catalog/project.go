@@ -284,7 +284,8 @@ func setPool(ctx context.Context, c *ledger.Change, org string, rec *record.Proj
 	return nil
 }
 
-// checkParent refuses a parent that does not exist, that lies in the project itself, or under which it would lie too deep.
+// checkParent refuses a parent that does not exist, that lies in the project itself, or under which it would lie too
+// deep.
 func checkParent(ctx context.Context, c *ledger.Change, org string, rec record.Project, height int) error {
 	if workflow.CheckWorkspaceName(rec.Parent) != nil {
 		return workflow.Invalid("parent", "%q is not the name of a project", text.Cut(rec.Parent, 64))
@@ -310,8 +311,8 @@ func nameFor(c *ledger.Change, org string, pool record.Pool) {
 	c.Put(record.PoolKey(org, pool.ID), pool)
 }
 
-// UpdateProject changes the given settings of a project. Its workspaces, and those of the projects below it, may go to
-// another pool by it.
+// UpdateProject changes the given settings of a project. Its workspaces, and those of the projects below it, may go
+// to another pool by it.
 func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name string, in api.ProjectSettings) (api.Project, error) {
 	if err := identity.Allow(ctx, p.ledger, who, api.RoleAdmin, "project.update", name); err != nil {
 		return api.Project{}, err
@@ -340,8 +341,12 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		}
 		rec, height := chain[0], 1
 		if in.Parent != nil {
-			if height, err = heightOf(ctx, c, who.Organization, name); err != nil {
+			parents, err := parentsOf(ctx, c, who.Organization)
+			if err != nil {
 				return err
+			}
+			for below := range parents {
+				height = max(height, slices.Index(pathTo(parents, below), name)+1)
 			}
 		}
 		if err := applyProject(ctx, c, who.Organization, &rec, in, height); err != nil {
@@ -364,16 +369,6 @@ func (p *Calls) UpdateProject(ctx context.Context, who identity.Principal, name 
 		p.RerouteAll(ctx, who.Organization)
 	}
 	return p.projectAsItIs(ctx, who.Organization, name)
-}
-
-// heightOf is how many levels of the tree a project and those below it take.
-func heightOf(ctx context.Context, c *ledger.Change, org, name string) (int, error) {
-	parents, err := parentsOf(ctx, c, org)
-	height := 1
-	for below := range parents {
-		height = max(height, slices.Index(pathTo(parents, below), name)+1)
-	}
-	return height, err
 }
 
 // DeleteProject removes a project that nothing belongs to and nothing names.

@@ -64,8 +64,8 @@ func (h Choice) Covers(pool record.Pool) bool {
 	return pool.ID == h.PoolID
 }
 
-// Disabled says why nothing that is submitted now would be claimed until an admin enables a pool; "" if it would, or if
-// there is no pool at all.
+// Disabled says why nothing that is submitted now would be claimed until an admin enables a pool; "" if it would, or
+// if there is no pool at all.
 func (h Choice) Disabled(ctx context.Context, c *ledger.Change, org string) (string, error) {
 	if h.PoolID != "" {
 		pool, _, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, h.PoolID))

@@ -22,8 +22,8 @@ var (
 
 const maxRolePath = 512
 
-// checkRoles refuses roles of a workspace that are not role ARNs. Both lie under one path, so that a pool that may assume
-// one may assume the other.
+// checkRoles refuses roles of a workspace that are not role ARNs. Both lie under one path, so that a pool that may
+// assume one may assume the other.
 func checkRoles(w *api.Workspace) error {
 	if err := checkRole("role", w.Role); err != nil {
 		return err

@@ -88,8 +88,8 @@ func Route(ctx context.Context, c *ledger.Change, org string, ws record.Workspac
 	return c.Route(ctx, ws.ID, to)
 }
 
-// Repair routes the workspace of a run that a claim may not take because its route is out of date. It does so in commits
-// of its own.
+// Repair routes the workspace of a run that a claim may not take because its route is out of date. It does so in
+// commits of its own.
 func (p *Calls) Repair(ctx context.Context, org string, of record.Entry) error {
 	return p.routeAgain(ctx, org, of.Workspace, of.WorkspaceID)
 }
@@ -133,7 +133,8 @@ func Reroute(ctx context.Context, c *ledger.Change, org string) error {
 	return nil
 }
 
-// rerouteLabels is Reroute where a pool's labels or assignments change: that concerns nobody if no workspace wants labels.
+// rerouteLabels is Reroute where a pool's labels or assignments change: that concerns nobody if no workspace wants
+// labels.
 func rerouteLabels(ctx context.Context, c *ledger.Change, org string) (bool, error) {
 	routes, err := c.Routes(ctx, org)
 	if err != nil || len(routes.Labels) == 0 {
@@ -142,8 +143,8 @@ func rerouteLabels(ctx context.Context, c *ledger.Change, org string) (bool, err
 	return true, Reroute(ctx, c, org)
 }
 
-// SetDefault makes a pool the default of an organization, whose record the caller puts. The built-in pool, or "", means
-// none. It says whether the caller must call RerouteAll after the commit.
+// SetDefault makes a pool the default of an organization, whose record the caller puts. The built-in pool, or "",
+// means none. It says whether the caller must call RerouteAll after the commit.
 func SetDefault(ctx context.Context, c *ledger.Change, o *record.Organization, name string) (rerouted bool, err error) {
 	id := ""
 	if name != "" && name != builtInPool {
@@ -214,27 +215,19 @@ func (p *Calls) RerouteOn(ctx context.Context, org string, enough func(done int)
 				break
 			}
 		}
-		if err := p.noteRerouted(ctx, k, r.Version(k), record.Rerouting{Epoch: at.Epoch, After: next}); err != nil {
+		op := store.Delete(k, r.Version(k))
+		if next != "" {
+			op = store.Put(record.Encode(k, record.Rerouting{Epoch: at.Epoch, After: next}), r.Version(k))
+		}
+		// If another process went on or began anew meanwhile, its record stays.
+		if err := p.ledger.Commit(ctx, []store.Op{op}); err != nil && !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 	}
 }
 
-// noteRerouted stores how far workspaces are routed again, or that all are. If another process went on or began anew
-// meanwhile, its record stays.
-func (p *Calls) noteRerouted(ctx context.Context, k store.Key, version int64, at record.Rerouting) error {
-	op := store.Delete(k, version)
-	if at.After != "" {
-		op = store.Put(record.Encode(k, at), version)
-	}
-	if err := p.ledger.Commit(ctx, []store.Op{op}); err != nil && !errors.Is(err, store.ErrConflict) {
-		return err
-	}
-	return nil
-}
-
-// stale returns those workspaces of a page that have runs and whose route is out of date. A queue without runs is routed
-// by its next submit.
+// stale returns those workspaces of a page that have runs and whose route is out of date. A queue without runs is
+// routed by its next submit.
 func (p *Calls) stale(ctx context.Context, r ledger.Read, org string, page []store.Record) (out []record.Workspace, err error) {
 	routes, _, err := ledger.Get[record.Routes](r, record.RoutesKey(org))
 	if err != nil {

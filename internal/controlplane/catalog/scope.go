@@ -37,8 +37,8 @@ func (p *Calls) InWorkspace(org, name string) identity.Scope {
 	}
 }
 
-// InApplied is the scope of a call that makes or changes a workspace: its present project, or for a new one the project
-// that it names. Apply checks the same again, and whether the workspace may be moved.
+// InApplied is the scope of a call that makes or changes a workspace: its present project, or for a new one the
+// project that it names. Apply checks the same again, and whether the workspace may be moved.
 func (p *Calls) InApplied(org string, in api.Workspace) identity.Scope {
 	return func(ctx context.Context) ([]string, error) {
 		scope, err := p.InWorkspace(org, in.Name)(ctx)

@@ -101,19 +101,12 @@ func checkStatePlace(s api.State) error {
 		if s.Bucket == "" || s.Region == "" {
 			return refuseState("", "kind s3 needs a bucket and a region")
 		}
-		return checkEndpoint(s.Endpoint)
-	}
-	return refuseState("kind", "kind is source, directory or s3, not %q", text.Cut(s.Kind, 40))
-}
-
-func checkEndpoint(address string) error {
-	if address == "" {
+		if u, err := url.Parse(s.Endpoint); s.Endpoint != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil) {
+			return refuseState("endpoint", "the endpoint is an http or https address without credentials")
+		}
 		return nil
 	}
-	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
-		return refuseState("endpoint", "the endpoint is an http or https address without credentials")
-	}
-	return nil
+	return refuseState("kind", "kind is source, directory or s3, not %q", text.Cut(s.Kind, 40))
 }
 
 // checkBackendConfig refuses settings of a backend that cannot be used, or that hold a secret.

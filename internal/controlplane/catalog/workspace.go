@@ -151,9 +151,12 @@ func (p *Calls) Apply(ctx context.Context, c *ledger.Change, who identity.Princi
 		rec.By, rec.ByID = who.Name, who.ID
 	}
 
-	was, err := beforeChange(ctx, c, who.Organization, before, in, pool)
-	if err != nil {
+	was := before.W
+	was.ID = before.ID
+	if named, err := namedAnew(ctx, c, who.Organization, was, in, pool); err != nil {
 		return Put{}, err
+	} else if !named {
+		was.Pool = in.Pool
 	}
 	if err := mayApply(ctx, c, who, was, in, pool); err != nil {
 		return Put{}, err
@@ -189,18 +192,6 @@ func checkExpected(in api.Workspace, id string, version int64) error {
 		return workflow.Refuse(workflow.ErrConflict, "id", "workspace %s has another id: it was deleted and made again, or it is another workspace; read it again, or leave the id out", in.Name)
 	}
 	return nil
-}
-
-// beforeChange is a workspace before a change, for the comparison of fields: its pool counts as the same if the workspace
-// leads to the new one anyway.
-func beforeChange(ctx context.Context, c *ledger.Change, org string, before record.Workspace, in api.Workspace, pool record.Pool) (api.Workspace, error) {
-	was := before.W
-	was.ID = before.ID
-	named, err := namedAnew(ctx, c, org, was, in, pool)
-	if err == nil && !named {
-		was.Pool = in.Pool
-	}
-	return was, err
 }
 
 // namedAnew says whether a change names a pool to which the workspace would not lead anyway.
@@ -494,8 +485,8 @@ func mayInherit(ctx context.Context, c *ledger.Change, who identity.Principal, w
 	return err == nil && who.Has(api.RoleAdmin, names(own)...) && who.Has(api.RoleAdmin, other...), err
 }
 
-// GoneFrom reads the names of the project that a deleted workspace was in and of those above it. There are none if that
-// project is deleted, also where another one has its name.
+// GoneFrom reads the names of the project that a deleted workspace was in and of those above it. There are none if
+// that project is deleted, also where another one has its name.
 func GoneFrom(ctx context.Context, c *ledger.Change, org string, gone record.Deleted) ([]string, error) {
 	chain, err := Projects(ctx, c, org, gone.Project)
 	switch {

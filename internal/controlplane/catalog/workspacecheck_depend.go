@@ -43,7 +43,8 @@ func checkDependencies(w *api.Workspace) error {
 	return nil
 }
 
-// checkInput refuses an input that no run could get. taken has the variables of the inputs before it, and gets its own.
+// checkInput refuses an input that no run could get. taken has the variables of the inputs before it, and gets its
+// own.
 func checkInput(field string, w *api.Workspace, in api.WorkspaceInput, taken map[string]bool) error {
 	name := cmp.Or(in.Variable, in.Output)
 	switch {

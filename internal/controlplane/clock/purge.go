@@ -53,7 +53,20 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 	if p.ledger.StoreExpires {
 		kept = kept.Add(-ownDeletes)
 	}
-	if err = s.records(ctx, days, kept); err == nil && days.Audit > 0 {
+	err = s.runs(ctx, record.Before(kept, days.Workflows))
+	if err == nil {
+		err = s.trees(ctx, record.Before(kept, days.Workflows))
+	}
+	if err == nil {
+		err = s.parts(ctx, record.LogsPrefix, record.Before(kept, days.Logs), func(p *record.Purged) *time.Time { return &p.Logs })
+	}
+	if err == nil {
+		err = s.parts(ctx, record.ArtifactsPrefix, record.Before(kept, days.Artifacts), func(p *record.Purged) *time.Time { return &p.Artifacts })
+	}
+	if err == nil && !p.ledger.StoreExpires {
+		err = s.deliveries(ctx)
+	}
+	if err == nil && days.Audit > 0 {
 		err = s.audit(ctx, record.Before(now, days.Audit), p.forward != nil)
 	}
 	lost := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) || errors.Is(err, workflow.ErrBusy)
@@ -64,26 +77,6 @@ func (p *Calls) purge(ctx context.Context, org string, until time.Time, sum *Sum
 		return fmt.Errorf("delete expired records of %s: %w", org, err)
 	}
 	return nil
-}
-
-// records deletes runs with their logs and artifacts, trees and deliveries, as long as a retention says.
-func (s *purge) records(ctx context.Context, days record.Retention, now time.Time) error {
-	if err := s.runs(ctx, record.Before(now, days.Workflows)); err != nil {
-		return err
-	}
-	if err := s.trees(ctx, record.Before(now, days.Workflows)); err != nil {
-		return err
-	}
-	if err := s.parts(ctx, record.LogsPrefix, record.Before(now, days.Logs), func(p *record.Purged) *time.Time { return &p.Logs }); err != nil {
-		return err
-	}
-	if err := s.parts(ctx, record.ArtifactsPrefix, record.Before(now, days.Artifacts), func(p *record.Purged) *time.Time { return &p.Artifacts }); err != nil {
-		return err
-	}
-	if s.ledger.StoreExpires {
-		return nil
-	}
-	return s.deliveries(ctx)
 }
 
 func (s *purge) enough() bool { return s.looked >= maxDeleted || !s.ledger.Now().Before(s.until) }

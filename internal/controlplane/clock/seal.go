@@ -228,7 +228,10 @@ func (s *purge) audit(ctx context.Context, before time.Time, forwarding bool) er
 				return nil
 			}
 			state.Purged = seal.Number
-			if err := s.commit(ctx, store.Put(record.Encode(sealed, state), r.Version(sealed))); err != nil {
+			if err := s.add(ctx, store.Put(record.Encode(sealed, state), r.Version(sealed))); err != nil {
+				return err
+			}
+			if err := s.flush(ctx); err != nil {
 				return err
 			}
 			rec := r[sealed]
@@ -241,17 +244,12 @@ func (s *purge) audit(ctx context.Context, before time.Time, forwarding bool) er
 		if s.enough() {
 			return s.flush(ctx) // the seal goes when all of its entries are gone
 		}
-		if err := s.commit(ctx, store.Delete(page.Records[0].Key, page.Records[0].Version)); err != nil {
+		if err := s.add(ctx, store.Delete(page.Records[0].Key, page.Records[0].Version)); err != nil {
+			return err
+		}
+		if err := s.flush(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// commit adds an operation, and commits it with those that were added before.
-func (s *purge) commit(ctx context.Context, op store.Op) error {
-	if err := s.add(ctx, op); err != nil {
-		return err
-	}
-	return s.flush(ctx)
 }

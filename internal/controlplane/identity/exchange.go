@@ -121,8 +121,14 @@ func (p *Calls) exchange(ctx context.Context, org string, in api.TokenRequest, w
 			return err
 		}
 		rec.Org, rec.Expires = org, c.Now.Add(lifetime(w.lifetime, maxLifetime))
-		if err := checkOpen(ctx, c, org, rec.PoolID); err != nil {
-			return err
+		if rec.PoolID != "" {
+			pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, rec.PoolID))
+			if err != nil {
+				return err
+			}
+			if !ok || pool.Closed {
+				return workflow.Refuse(workflow.ErrForbidden, "", "the pool of the rule was deleted")
+			}
 		}
 		// The commit checks no versions: a token is worth nothing without the rule that it was issued by.
 		out = p.issue(c, rec, "token.exchange", "")
@@ -161,18 +167,6 @@ func (p *Calls) verify(ctx context.Context, is api.Issuer, token string) (oidc.C
 		return nil, workflow.Refuse(workflow.ErrUnauthenticated, "subject_token", "the token does not name its holder: it has no sub")
 	}
 	return claims, nil
-}
-
-// checkOpen refuses the pool of a rule if it was deleted. A rule without a pool passes.
-func checkOpen(ctx context.Context, c *ledger.Change, org, poolID string) error {
-	if poolID == "" {
-		return nil
-	}
-	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(org, poolID))
-	if err == nil && (!ok || pool.Closed) {
-		err = workflow.Refuse(workflow.ErrForbidden, "", "the pool of the rule was deleted")
-	}
-	return err
 }
 
 // issuerAt reads the issuer of an organization that has an address.
@@ -227,9 +221,13 @@ func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID 
 			}
 			continue // none of its groups has a role
 		}
-		pipeline := pipelineFor(is.V.I.Pipelines, r, claims)
-		if pipeline != nil && !pipeline.Protected && r.Becomes == api.KindPool {
-			return out, 0, confined(Principal{Issuer: is.V.I.Name, Pipeline: pipeline}, "a pool's token")
+		var pipeline *record.Pipeline
+		if is.V.I.Pipelines != nil {
+			from := pipelineOf(*is.V.I.Pipelines, r, claims)
+			pipeline = &from
+			if !from.Protected && r.Becomes == api.KindPool {
+				return out, 0, confined(Principal{Issuer: is.V.I.Name, Pipeline: pipeline}, "a pool's token")
+			}
 		}
 		of := subjectOf(is, claims, r.NameClaim)
 		out = record.Token{
@@ -247,15 +245,6 @@ func decide(is record.Settings[record.Issuer], claims oidc.Claims, kind, poolID 
 	}
 	return out, 0, workflow.Refuse(workflow.ErrForbidden, "subject_token", "the token is valid, but no rule of issuer %s gives its holder %s (sub %q)%s: compare the claims of the token with dayfly issuer show %s",
 		is.V.I.Name, token, text.Cut(strings.Join(claims.Strings("sub"), " "), 200), idle, is.V.I.Name)
-}
-
-// pipelineFor is the pipeline of a token; nil if its issuer has no pipelines.
-func pipelineFor(of *api.Pipelines, r api.TrustRule, claims oidc.Claims) *record.Pipeline {
-	if of == nil {
-		return nil
-	}
-	out := pipelineOf(*of, r, claims)
-	return &out
 }
 
 // rolesOf are the role and the grants that a rule gives to the holder of a token, with those of the holder's groups.

@@ -76,8 +76,8 @@ func New(l *ledger.Ledger, issuers *oidc.Verifier) *Calls {
 	return p
 }
 
-// Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named. An
-// unprotected pipeline has no role above viewer. It is a pure function.
+// Has reports whether who has at least a role: in the whole organization, or in one of the projects that are named.
+// An unprotected pipeline has no role above viewer. It is a pure function.
 func (who Principal) Has(role string, projects ...string) bool {
 	if who.Audience != User || who.Unprotected() && role != api.RoleViewer {
 		return false
@@ -110,9 +110,9 @@ func Allow(ctx context.Context, l *ledger.Ledger, who Principal, role, action, t
 	return AllowIn(ctx, l, who, role, action, target, nil)
 }
 
-// AllowIn checks that who may do an action in a project. The scope is read only if the role in the organization is not
-// enough. An unprotected pipeline may view, and do the actions of ofPullRequests with the role that its rule gives. A
-// refusal is audited.
+// AllowIn checks that who may do an action in a project. The scope is read only if the role in the organization is
+// not enough. An unprotected pipeline may view, and do the actions of ofPullRequests with the role that its rule
+// gives. A refusal is audited.
 func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action, target string, scope Scope) error {
 	if who.Unprotected() && role != api.RoleViewer {
 		if !slices.Contains(ofPullRequests, action) {
@@ -145,7 +145,8 @@ func AllowIn(ctx context.Context, l *ledger.Ledger, who Principal, role, action,
 	return workflow.Refuse(workflow.ErrForbidden, "", "%s needs the role %s%s; this is %s", action, role, where, rolesText(who, projects))
 }
 
-// rolesText describes a token that lacks a role, by the roles that it has in the projects of a call, the nearest first.
+// rolesText describes a token that lacks a role, by the roles that it has in the projects of a call, the nearest
+// first.
 func rolesText(who Principal, projects []string) string {
 	if who.Audience != User {
 		return "a pool's token"

@@ -154,7 +154,8 @@ func checkRule(at string, r api.TrustRule) error {
 	return checkRights(at, r)
 }
 
-// checkRights refuses a trust rule without rights for the kind of principal that a token becomes, or with invalid ones.
+// checkRights refuses a trust rule without rights for the kind of principal that a token becomes, or with invalid
+// ones.
 func checkRights(at string, r api.TrustRule) error {
 	switch r.Becomes {
 	case api.KindPool:

@@ -43,8 +43,8 @@ var pullForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^refs/(?:pull|merge-requests)/([1-9][0-9]{0,8})/[a-z]+$`)
 })
 
-// maxClaim is the longest claim of a pipeline that is kept. A longer one counts as missing: cut, it would name something
-// else.
+// maxClaim is the longest claim of a pipeline that is kept. A longer one counts as missing: cut, it would name
+// something else.
 const maxClaim = 255
 
 // pipelineOf reads the pipeline of a token from its claims. It is a pure function. The pipeline is protected only if

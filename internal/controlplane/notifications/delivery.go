@@ -78,11 +78,16 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	var next time.Time // when the next one is due
 	seen := false      // whether that one was read
 	for i, r := range page.Records {
-		d, ok, err := dueDelivery(ctx, c, who.Organization, r)
+		id, err := record.Decode[record.Name](r)
 		if err != nil {
 			return false, err
 		}
-		if !ok {
+		d, ok, err := ledger.Load[record.Delivery](ctx, c, record.DeliveryKey(who.Organization, id.ID))
+		if err != nil {
+			return false, err
+		}
+		if !ok || d.Due != r.Key.Sort { // deleted by the store, or moved between the reads
+			c.Add(store.Delete(r.Key, r.Version))
 			continue
 		}
 		if seen = i == in.Max || c.Now.Before(d.Next); seen {
@@ -104,23 +109,6 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 		c.Put(mark, now)
 	}
 	return next.IsZero() || next.After(c.Now), nil
-}
-
-// dueDelivery reads the delivery of an entry. It deletes an entry whose delivery is gone.
-func dueDelivery(ctx context.Context, c *ledger.Change, org string, entry store.Record) (d record.Delivery, ok bool, err error) {
-	id, err := record.Decode[record.Name](entry)
-	if err != nil {
-		return d, false, err
-	}
-	d, ok, err = ledger.Load[record.Delivery](ctx, c, record.DeliveryKey(org, id.ID))
-	if err != nil {
-		return d, false, err
-	}
-	if !ok || d.Due != entry.Key.Sort { // deleted by the store, or moved between the reads
-		c.Add(store.Delete(entry.Key, entry.Version))
-		return d, false, nil
-	}
-	return d, true, nil
 }
 
 func earlier(a, b time.Time) time.Time {

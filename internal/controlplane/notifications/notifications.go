@@ -1,5 +1,5 @@
-// Package notifications turns events of runs into deliveries of notifications, and passes them on to pull requests and
-// trees. It hands deliveries out to the sides of pools and records their results. It sends nothing itself.
+// Package notifications turns events of runs into deliveries of notifications, and passes them on to pull requests
+// and trees. It hands deliveries out to the sides of pools and records their results. It sends nothing itself.
 package notifications
 
 import (

@@ -54,7 +54,6 @@ func prepareGitHost(ctx context.Context, c *ledger.Change, org string, in api.Gi
 	if err := prepareMembers(ctx, c, org, in.Members); err != nil {
 		return in, err
 	}
-
 	// The generation of the secret stays as it is: only RotateWebhookSecret raises it.
 	if in.Generation = 1; old != nil {
 		in.Generation = old.V.Generation

@@ -16,7 +16,6 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/runs"
 	"github.com/dayfly-dev/dayfly/internal/kind"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
-	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -105,20 +104,16 @@ func (p *Calls) pullReadOnce(ctx context.Context, org string, about record.PullD
 	if err := p.pullEnds(ctx, org, host, r, &v); err != nil {
 		return false, err
 	}
-	return p.storePull(ctx, org, host, k, c.Version(k), v.pull)
-}
 
-// storePull writes the record of a pull request after a reading, and shows it. changed says that the record has another
-// version than at the reading, so nothing was written.
-func (p *Calls) storePull(ctx context.Context, org string, host record.Settings[api.GitHost], k store.Key, version int64, pull record.Pull) (changed bool, err error) {
+	version := c.Version(k)
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		if err := c.Load(ctx, k); err != nil {
 			return err
 		}
-		if changed = c.Version(k) != version; changed {
+		if again = c.Version(k) != version; again {
 			return nil
 		}
-		now := pull
+		now := v.pull
 		now.Read = c.Now
 		if err := show(ctx, c, org, host, &now); err != nil {
 			return err
@@ -126,7 +121,7 @@ func (p *Calls) storePull(ctx context.Context, org string, host record.Settings[
 		c.PutUntil(k, now, c.Now.Add(record.PullKept))
 		return nil
 	})
-	return changed, err
+	return again, err
 }
 
 // gitHostOf is the git host with an id.
@@ -150,7 +145,6 @@ func (p *Calls) pullRuns(ctx context.Context, c *ledger.Change, org string, host
 	}
 	asker, needed := answers(host.V, r, v)
 	by := triggered(org, host.V, r, v, asker)
-
 	before := v.pull.Previews
 	if len(v.only) == 0 && !v.merged {
 		v.pull.Previews = nil
@@ -201,7 +195,8 @@ func noteUnaffected(v *verdict, affected []api.Workspace) {
 	}
 }
 
-// triggered is the trigger of the runs of a pull request, with their submitters: its author, and the member who asked.
+// triggered is the trigger of the runs of a pull request, with their submitters: its author, and the member who
+// asked.
 func triggered(org string, host api.GitHost, r reading, v *verdict, asker *api.Member) runs.Triggered {
 	by := runs.Triggered{Trigger: record.Trigger{Kind: api.TriggerPullRequest, Name: host.Name, Repository: v.pull.Repository, Number: v.pull.Number, Commit: r.facts.Head}}
 	if v.merged {

@@ -15,8 +15,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// show makes the delivery that shows a pull request as it is now, unless one is under way: that one is then followed by
-// another. So the comment is never written by two at once.
+// show makes the delivery that shows a pull request as it is now, unless one is under way: that one is then followed
+// by another. So the comment is never written by two at once.
 func show(ctx context.Context, c *ledger.Change, org string, host record.Settings[api.GitHost], pull *record.Pull) error {
 	if under, err := shows(ctx, c, org, pull.Showing); under || err != nil {
 		pull.Stale = true

@@ -25,8 +25,8 @@ func (p *Calls) EndRestored(ctx context.Context, org string, out *api.Restored) 
 	return nil
 }
 
-// resetSchedule lets a schedule count from now: no time that has passed is made up for. One that changes states is paused,
-// until somebody has looked at them.
+// resetSchedule lets a schedule count from now: no time that has passed is made up for. One that changes states is
+// paused, until somebody has looked at them.
 func (p *Calls) resetSchedule(ctx context.Context, k store.Key, out *api.Restored) error {
 	paused := 0
 	err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {

@@ -67,10 +67,14 @@ func prepareSchedule(ctx context.Context, c *ledger.Change, org string, in api.S
 		return in, err
 	}
 	in.SpreadOver = spread.String()
-	if err := checkRun(in); err != nil {
-		return in, err
+	switch deployment := in.Type == workflow.Deployment; {
+	case !slices.Contains(workflow.Types(), in.Type):
+		return in, workflow.Invalid("type", "the type is deployment, insights_scan or policy_evaluation, not %q", text.Cut(string(in.Type), 40))
+	case !deployment && in.Operation != "":
+		return in, workflow.Invalid("operation", "only a deployment has an operation")
+	case deployment && !slices.Contains(planned, in.Operation):
+		return in, workflow.Invalid("operation", "a deployment by a schedule needs an operation: preview, update, refresh or destroy")
 	}
-
 	var before catalog.Targets
 	in.Since = &c.Now
 	if old != nil {
@@ -87,19 +91,6 @@ func prepareSchedule(ctx context.Context, c *ledger.Change, org string, in api.S
 		return in, workflow.Invalid("workspaces", "a schedule names workspaces, projects, or both")
 	}
 	return in, catalog.CheckTargets(ctx, c, org, "schedule", catalog.Targets{Workspaces: in.Workspaces, Projects: in.Projects}, before)
-}
-
-// checkRun checks the type and the operation of a schedule's runs.
-func checkRun(s api.Schedule) error {
-	switch deployment := s.Type == workflow.Deployment; {
-	case !slices.Contains(workflow.Types(), s.Type):
-		return workflow.Invalid("type", "the type is deployment, insights_scan or policy_evaluation, not %q", text.Cut(string(s.Type), 40))
-	case !deployment && s.Operation != "":
-		return workflow.Invalid("operation", "only a deployment has an operation")
-	case deployment && !slices.Contains(planned, s.Operation):
-		return workflow.Invalid("operation", "a deployment by a schedule needs an operation: preview, update, refresh or destroy")
-	}
-	return nil
 }
 
 // planned are the operations of a schedule.

@@ -16,9 +16,9 @@ import (
 
 // times are the times of a cron expression in a time zone.
 //
-// A time that does not exist, because the clocks were put forward over it, is the moment at which they were. A time that
-// exists twice, because they were put back, is the first of the two. With every hour (hour field *) there is nothing to
-// make up for or to leave out: such times follow the hours that there are.
+// A time that does not exist, because the clocks were put forward over it, is the moment at which they were. A time
+// that exists twice, because they were put back, is the first of the two. With every hour (hour field *) there is
+// nothing to make up for or to leave out: such times follow the hours that there are.
 type times struct {
 	expr    string
 	loc     *time.Location
@@ -74,8 +74,8 @@ func timesOf(cron, zone string) (times, error) {
 	return times{expr: expr, loc: loc, hourly: fields[1] == "*", counted: map[[2]int64]int{}}, nil
 }
 
-// checkFields refuses numbers that a field cannot have. Each part is checked by itself: gronx stops at the first part of
-// a list that is due.
+// checkFields refuses numbers that a field cannot have. Each part is checked by itself: gronx stops at the first part
+// of a list that is due.
 func checkFields(expr string) error {
 	fields, err := gronx.Segments(expr) // with the seconds before them
 	for pos, field := range fields {

@@ -427,8 +427,8 @@ func (p *Calls) failNode(ctx context.Context, org, id, name, why string) error {
 	})
 }
 
-// cancelRuns cancels the runs of a tree that is cancelled. One that has ended meanwhile may have led to another, so it
-// looks again then.
+// cancelRuns cancels the runs of a tree that is cancelled. One that has ended meanwhile may have led to another, so
+// it looks again then.
 func (p *Calls) cancelRuns(ctx context.Context, org, id string) error {
 	for range 3 {
 		t, ok, err := ledger.Load[record.RunTree](ctx, p.ledger.View(), record.RunTreeKey(org, id))

@@ -1,5 +1,5 @@
-// Package trees runs a workspace and all that depend on it in their order, each once. Decisions about the nodes of a tree
-// are in package rules. It does not watch runs: package notifications calls it when one has ended.
+// Package trees runs a workspace and all that depend on it in their order, each once. Decisions about the nodes of a
+// tree are in package rules. It does not watch runs: package notifications calls it when one has ended.
 package trees
 
 import (
