@@ -62,7 +62,7 @@ func (s slow) Commit(ctx context.Context, id string, ops ...store.Op) error {
 }
 
 // O14: nothing is written with a time that lies so far back that a seal may be beyond it.
-func TestDecide_WhatWaitedTooLongIsDecidedAgain(t *testing.T) {
+func TestDecide_RepeatsADecisionThatWaitedTooLong(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	begun, decisions := now, 0
 	l := ledger.New(memory.New(), ledger.Config{Now: func() time.Time { return now }})

@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-func TestSettings_EachFieldCountsExceptThoseThatChangeNoPlan(t *testing.T) {
+func TestSettings_CoverEachFieldThatChangesAPlan(t *testing.T) {
 	free := []string{"ID", "Version", "Description", "DefaultPriority", "MaxActive", "Approval", "PullRequests", "After"}
 	none := record.Workspace{ID: "ws_a"}.Settings()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[api.Workspace]()) {

@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestCheckApproval_KeepsOneSpellingAndNamesTheMistake(t *testing.T) {
+func TestCheckApproval_NormalizesRulesAndNamesMistakes(t *testing.T) {
 	for _, c := range []struct {
 		in, want *api.Approval
 		field    string
@@ -230,7 +230,7 @@ func TestWants_AgreesWithANaiveReference(t *testing.T) {
 	}
 }
 
-func TestTightens_WhateverWasWantedIsStillWantedForNoLonger(t *testing.T) {
+func TestTightens_KeepsEveryEarlierRequirement(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	tighter := 0
 	for range 5_000 {
@@ -258,7 +258,7 @@ func TestTightens_WhateverWasWantedIsStillWantedForNoLonger(t *testing.T) {
 	}
 }
 
-func TestTightens_KnowsWhatIsStricter(t *testing.T) {
+func TestTightens_ComparesStrictness(t *testing.T) {
 	with := func(wants ...string) *api.Approval { return &api.Approval{Required: true, Rules: wants} }
 	for _, c := range []struct {
 		before, after *api.Approval

@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestAdvance_CountsOnlyWhatThePassesVouchFor(t *testing.T) {
+func TestAdvance_CountsOnlyTimeSeenByPasses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		gone  time.Duration // on the wall clock, since the last pass
 		first bool
@@ -102,7 +102,7 @@ func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 }
 
 // A sign of life without news is stored only now and then.
-func TestIsNews(t *testing.T) {
+func TestMustStore(t *testing.T) {
 	last := rules.Sign(at(now), "apply")
 	for name, tt := range map[string]struct {
 		sign record.Beat

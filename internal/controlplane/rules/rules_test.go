@@ -144,7 +144,7 @@ func TestLost_OnlyTheOwnTaskCountsOnceItRuns(t *testing.T) {
 
 // L8: the launcher's cause is the reason, where it is one of a task's end. Spot is also told of a run whose runner knew
 // only that it was told to stop.
-func TestLost_TellsWhatEndedTheTask(t *testing.T) {
+func TestLost_NamesTheReasonOfTheEnd(t *testing.T) {
 	for in, want := range map[workflow.Reason]workflow.Reason{
 		workflow.ReasonNone: workflow.ReasonTaskStopped, workflow.ReasonOutOfMemory: workflow.ReasonOutOfMemory,
 		workflow.ReasonSpotTaken: workflow.ReasonSpotTaken, workflow.ReasonRelayLost: workflow.ReasonRelayLost,
@@ -196,7 +196,7 @@ func TestAdmit_OneBootHoldsTheRun(t *testing.T) {
 
 // Only a person may free a slot without proof of its run's end, and only if the run has ended: one that has not is
 // cancelled.
-func TestUnlock_FreesWhatHasEndedAndIsNotProvenOver(t *testing.T) {
+func TestUnlock_FreesASlotAfterAnUnprovenEnd(t *testing.T) {
 	for name, tt := range map[string]struct {
 		holder *record.Workflow
 		id     string
@@ -275,7 +275,7 @@ func TestDue_AtItsTime(t *testing.T) {
 
 // What waits is looked at after half an hour, once: whether it is stuck. A look that was put off comes later, and what is
 // due otherwise comes first.
-func TestDue_LooksAtWhatWaitsForLong(t *testing.T) {
+func TestDue_LooksAtLongWaits(t *testing.T) {
 	since := now.Add(-time.Hour)
 	for name, tt := range map[string]struct {
 		change func(w *record.Workflow)
@@ -321,7 +321,7 @@ func TestElapsed_SilenceProvesNothing(t *testing.T) {
 	}
 }
 
-func TestHold_IsProlongedOnlyByWhatMatters(t *testing.T) {
+func TestHold_IgnoresShortExtensions(t *testing.T) {
 	for name, tt := range map[string]struct {
 		old  time.Duration // the rest of the previous hold
 		next time.Duration

@@ -290,7 +290,7 @@ func TestTree_ACircleEndsItAndIsNamed(t *testing.T) {
 	}
 }
 
-func TestTree_CancelledEndsWhatWaitsAndLeavesWhatRuns(t *testing.T) {
+func TestTree_CancelEndsOnlyTheWaitingNodes(t *testing.T) {
 	edges := map[string][]string{"b": {"a"}, "c": {"b"}}
 	was := treeOf(workflow.Update, "a", "b", "c")
 	was.Node("a").State = api.TreeRunning

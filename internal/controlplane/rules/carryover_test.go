@@ -11,7 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestCarry(t *testing.T) {
+func TestCarryOver(t *testing.T) {
 	day := 24 * time.Hour
 	vote := func(at time.Time, names ...string) (out []api.Vote) {
 		for _, name := range names {
