@@ -53,7 +53,7 @@ func TestSensitiveInput_IsAskedForByItsPlaceAndNamedToNobodyElse(t *testing.T) {
 		w.workspace("network")
 		w.leavesToken(bundleSum, one) // nobody takes it: nothing is left
 		w.workspace("cluster", takesToken)
-		if got := w.missing(); !strings.Contains(got, "did not leave the values of its sensitive outputs") || !strings.Contains(got, "run an update of network once") {
+		if got := w.missing(); !strings.Contains(got, "did not upload the values of its sensitive outputs") || !strings.Contains(got, "run an update of network once") {
 			t.Errorf("it is told %q", got)
 		}
 		left := w.leavesToken(bundleSum, api.Changes{}) // nothing changes, and the values are left all the same
@@ -127,7 +127,7 @@ func TestSensitiveInput_WhatDidNotArriveIsNotLeft(t *testing.T) {
 		Outcome: workflow.Succeeded, Outputs: []api.Output{hiddenToken}, SensitiveOutputs: &api.SensitiveOutputs{Artifact: a.Name, Size: a.Size, SHA256: a.SHA256},
 	}})
 	w.must(err)
-	if got := w.missing(); !strings.Contains(got, "did not leave the values of its") {
+	if got := w.missing(); !strings.Contains(got, "did not upload the values of its") {
 		t.Errorf("it is told %q", got)
 	}
 	w.submit("cluster", workflow.Preview)
@@ -221,7 +221,7 @@ func TestInputs_OfAnApprovedPlanMustBeAsTheyWere(t *testing.T) {
 		"as they were":         {takes("network.id"), func(w *world) { w.updates("network", api.Output{Name: "id", Value: "a"}) }, ""},
 		"another value":        {takes("network.id"), func(w *world) { w.updates("network", api.Output{Name: "id", Value: "b"}) }, "output id of workspace network has changed since the plan was made; make a new preview"},
 		"sensitive, the same":  {takesToken, func(w *world) { w.leavesToken(summarySum, api.Changes{}) }, ""},
-		"sensitive, may be it": {takesToken, func(w *world) { w.leavesToken(bundleSum, one) }, "workspace network has changed since the plan was made, and so may sensitive outputs that it gives; make a new preview"},
+		"sensitive, may be it": {takesToken, func(w *world) { w.leavesToken(bundleSum, one) }, "workspace network has changed since the plan was made, and so may its sensitive outputs; make a new preview"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, memory.New())

@@ -117,7 +117,7 @@ func TestInputs_AreGivenAtTheStartAsTheyWereLeft(t *testing.T) {
 		_, err := w.plane.Start(w.ctx(), job.Token, run(job, "t", 'a'), api.Start{Knows: api.RunnerKnows()})
 		wantErr(t, err, workflow.ErrOver)
 		wf := w.is(first.ID, workflow.Failed, workflow.ReasonInputMissing)
-		if want := "output subnet_id of workspace network is missing: no run has left outputs yet; run an update of network once"; wf.Detail != want {
+		if want := "output subnet_id of workspace network is missing: no run has produced outputs yet; run an update of network once"; wf.Detail != want {
 			t.Errorf("detail is %q, want %q", wf.Detail, want)
 		}
 		w.updates("network", api.Output{Name: "subnet_id", Value: "subnet-1"}, api.Output{Name: "zones", Value: []any{"a", "b"}})

@@ -439,7 +439,7 @@ func TestPool_ThatIsDeletedWithAPlanIsNamedByTheRunThatAppliesIt(t *testing.T) {
 	id := w.reviewOf(made.ID, api.ReviewApproved).Applies
 	w.must(w.plane.DeletePool(w.ctx(), w.admin, "blue"))
 	same(t, "the built-in pool claims", w.claimFor(builtIn, "one", 10), nil)
-	const want = "a pool that was deleted, and alone had the plan that it applies"
+	const want = "a deleted pool, the only one with the plan that it applies"
 	if got := w.waitsFor(id); !strings.HasPrefix(got, want) {
 		t.Errorf("it waits for %q", got)
 	}

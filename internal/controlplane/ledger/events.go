@@ -29,7 +29,7 @@ func (l *Ledger) notify(ctx context.Context, orgs []string) {
 	defer cancel()
 	for _, org := range orgs {
 		if err := l.OnEvent(ctx, org); err != nil {
-			l.Log.Warn("news not told yet; the pass tells it", "organization", org, "err", err)
+			l.Log.Warn("outbox not emptied yet; the pass does it", "organization", org, "err", err)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func found(all []api.PolicyResult) string {
 	if len(said) == 0 {
 		return ""
 	}
-	return "policies have something to say of it: " + text.Some(said, 5)
+	return "it has policy findings:  " + text.Some(said, 5)
 }
 
 // Tightens says whether a level that required before now requires at least as much after: it wants every plan that it
@@ -206,11 +206,11 @@ func wants(kept []string, op workflow.Operation, preview api.Result) string {
 		return "it changes something"
 	}
 	if preview.Changes == nil {
-		return "what it changes is not known"
+		return "its changes are unknown"
 	}
 	all := countChanges(*preview.Changes, op)
 	if all == 0 {
-		return "it changes what is not counted"
+		return "its changes are not counted"
 	}
 	var why []string
 	for _, s := range kept {
@@ -220,7 +220,7 @@ func wants(kept []string, op workflow.Operation, preview api.Result) string {
 		case !ok: // of a later version
 			because = fmt.Sprintf("this version does not know the rule %q", text.Cut(s, 40))
 		case because == "" && r.word == "changes" && preview.Truncated:
-			because = fmt.Sprintf("what it changes is not listed whole, and may be more than %d", r.more)
+			because = fmt.Sprintf("the list of its changes is incomplete, and may be longer than %d", r.more)
 		}
 		if because != "" {
 			why = append(why, because)

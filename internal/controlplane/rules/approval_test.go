@@ -103,18 +103,18 @@ func TestWants_SaysWhatForInSentences(t *testing.T) {
 		},
 		"no counts": {
 			levels: []rules.Requirement{level("the workspace", "destroys")}, preview: api.Result{Plan: &api.PlanMade{}},
-			want: rules.Wanted{Why: []string{"the workspace: what it changes is not known"}, Expires: 72 * time.Hour},
+			want: rules.Wanted{Why: []string{"the workspace: its changes are unknown"}, Expires: 72 * time.Hour},
 		},
 		"nothing that counts": {
 			levels: []rules.Requirement{level("the workspace", "destroys")}, preview: plan(api.Changes{Drift: 1}),
-			want: rules.Wanted{Why: []string{"the workspace: it changes what is not counted"}, Expires: 72 * time.Hour},
+			want: rules.Wanted{Why: []string{"the workspace: its changes are not counted"}, Expires: 72 * time.Hour},
 		},
 		"a refresh takes over what it found": {
 			levels: []rules.Requirement{level("the workspace", "destroys")}, op: workflow.Refresh, preview: plan(api.Changes{Drift: 1}), want: rules.Wanted{Expires: 72 * time.Hour},
 		},
 		"a list that was cut": {
 			levels: []rules.Requirement{level("the workspace", "destroys", "changes > 5")}, preview: cut,
-			want: rules.Wanted{Why: []string{"the workspace: what it changes is not listed whole, and may be more than 5"}, Expires: 72 * time.Hour},
+			want: rules.Wanted{Why: []string{"the workspace: the list of its changes is incomplete, and may be longer than 5"}, Expires: 72 * time.Hour},
 		},
 		"a rule of a later version": {
 			levels: []rules.Requirement{level("the workspace", "costs > 5")}, preview: plan(api.Changes{Add: 1}),

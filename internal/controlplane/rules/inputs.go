@@ -97,7 +97,7 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 	case src.ID == "":
 		return lacks("there is no such workspace any more; correct inputs")
 	case !src.Ran:
-		return lacks("no run has left outputs yet; %s", again)
+		return lacks("no run has produced outputs yet; %s", again)
 	case p.Op == workflow.Destroy:
 		return lacks("%s destroyed it; %s", p.Workflow, again)
 	case p.Op == workflow.StatePush:
@@ -106,15 +106,15 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 	i := slices.IndexFunc(p.Outputs, func(o api.Output) bool { return o.Name == in.Output })
 	switch {
 	case i < 0 && p.Truncated:
-		return lacks("%s left more outputs than are kept; make them smaller, and %s", p.Workflow, again)
+		return lacks("%s produced more outputs than are kept; make them smaller, and %s", p.Workflow, again)
 	case i < 0 && len(p.Outputs) == 0:
-		return lacks("%s left no outputs; add it to the code, and %s", p.Workflow, again)
+		return lacks("%s produced no outputs; add it to the code, and %s", p.Workflow, again)
 	case i < 0:
 		var names []string
 		for _, o := range p.Outputs {
 			names = append(names, o.Name)
 		}
-		return lacks("%s left %s; correct the name, or add it to the code and %s", p.Workflow, text.Some(names, 10), again)
+		return lacks("%s produced %s; correct the name, or add it to the code and %s", p.Workflow, text.Some(names, 10), again)
 	case p.Outputs[i].Masked:
 		return lacks("a secret of %s hides a part of it; mark it as sensitive in the code and at this input, and %s", p.Workflow, again)
 	case !p.Outputs[i].Sensitive:
@@ -122,9 +122,9 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 	case !in.Sensitive:
 		return lacks("it is sensitive; an admin of both sets sensitive: true at this input")
 	case p.Sensitive == nil:
-		return lacks("%s did not leave the values of its sensitive outputs; %s", p.Workflow, again)
+		return lacks("%s did not upload the values of its sensitive outputs; %s", p.Workflow, again)
 	case !now.Before(src.Expires):
-		return lacks("what %s left of its sensitive outputs is past its retention; %s", p.Workflow, again)
+		return lacks("the sensitive outputs of %s are past their retention; %s", p.Workflow, again)
 	}
 	return nil, true, ""
 }
@@ -182,7 +182,7 @@ func Stale(inputs []api.WorkspaceInput, planned record.Given, plannedDigest stri
 	if len(from) == 0 {
 		return "the inputs of the workspace have changed since the plan was made; make a new preview"
 	}
-	return fmt.Sprintf("workspace %s has changed since the plan was made, and so may sensitive outputs that it gives; make a new preview", strings.Join(from, " or "))
+	return fmt.Sprintf("workspace %s has changed since the plan was made, and so may its sensitive outputs; make a new preview", strings.Join(from, " or "))
 }
 
 // Merged are the variables of a run with those that it gets from other workspaces.

@@ -93,7 +93,7 @@ func Cancel(w *record.Workflow, by, reason string, now time.Time) (Outcome, erro
 		return out, nil // asked for before
 	}
 	if err := out.next(w, workflow.OnCancel); err != nil {
-		return out, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); nothing is left to cancel", w.ID, w.State)
+		return out, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has ended (%s); there is nothing to cancel", w.ID, w.State)
 	}
 	w.CancelAt = now
 	if out.Move.To == workflow.Running {

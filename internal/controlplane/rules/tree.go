@@ -204,7 +204,7 @@ func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bo
 		}
 		return end(api.TreeFailed, "its plan was rejected %s", Rejection(r))
 	default:
-		return end(api.TreeFailed, "its preview left no plan that can be approved")
+		return end(api.TreeFailed, "its preview has no plan that can be approved")
 	}
 	return n
 }

@@ -355,7 +355,7 @@ func TestNodeOfTree_FollowsItsRunAndTheReviewOfItsPlan(t *testing.T) {
 		"changed nothing":      {w: record.Workflow{State: workflow.Succeeded, Changes: &api.Changes{}}, want: record.TreeNode{State: api.TreeSucceeded}},
 		"changed something":    {w: record.Workflow{State: workflow.Succeeded, Changes: &api.Changes{Move: 1}}, want: record.TreeNode{State: api.TreeSucceeded, Changed: true}},
 		"counts no changes":    {w: record.Workflow{State: workflow.Succeeded}, want: record.TreeNode{State: api.TreeSucceeded, Changed: true}},
-		"has no plan":          {w: preview, want: record.TreeNode{State: api.TreeFailed, Note: "its preview left no plan that can be approved"}},
+		"has no plan":          {w: preview, want: record.TreeNode{State: api.TreeFailed, Note: "its preview has no plan that can be approved"}},
 		"plan is empty":        {w: preview, review: record.Review{Status: api.ReviewEmpty}, want: record.TreeNode{State: api.TreeSucceeded, Note: "its plan changes nothing"}},
 		"plan waits":           {w: preview, review: record.Review{Status: api.ReviewWaiting, Expires: treeTime.Add(1)}, want: record.TreeNode{State: api.TreeRunning, Note: "its plan waits for an approval"}},
 		"plan has expired":     {w: preview, review: record.Review{Status: api.ReviewWaiting, Expires: treeTime}, want: record.TreeNode{State: api.TreeFailed, Note: "nobody approved its plan until 2026-05-04 12:00:00 UTC"}},
@@ -363,7 +363,7 @@ func TestNodeOfTree_FollowsItsRunAndTheReviewOfItsPlan(t *testing.T) {
 		"plan is approved":     {w: preview, review: record.Review{Status: api.ReviewApproved, Applies: "wf_2"}, want: record.TreeNode{State: api.TreeRunning, Run: "wf_2"}},
 		"plan is rejected":     {w: preview, review: record.Review{Status: api.ReviewRejected, Votes: []api.Vote{{By: "bob", Reject: true, Comment: "no"}}}, want: record.TreeNode{State: api.TreeFailed, Note: "its plan was rejected by bob: no"}},
 		"plan is withdrawn":    {w: preview, cancelled: true, review: record.Review{Status: api.ReviewRejected}, want: record.TreeNode{State: api.TreeCancelled, Note: "its plan was withdrawn"}},
-		"plan is carried over": {w: preview, review: record.Review{Status: api.ReviewCarried}, want: record.TreeNode{State: api.TreeFailed, Note: "its preview left no plan that can be approved"}},
+		"plan is carried over": {w: preview, review: record.Review{Status: api.ReviewCarried}, want: record.TreeNode{State: api.TreeFailed, Note: "its preview has no plan that can be approved"}},
 	} {
 		tree, n := record.RunTree{}, record.TreeNode{Workspace: "a", State: api.TreeRunning, Run: "wf_1", Note: "before"}
 		if c.cancelled {

@@ -45,7 +45,7 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	case !rules.Required(levels) && retry.keeps == "" && !pull:
 		return "", false, nil
 	case !plans && changes && pull:
-		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which keeps no plan: of a pull request's commit it can only be previewed", ws.W.Name, ws.W.Engine)
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which keeps no plan: a pull request's commit can only be previewed there", ws.W.Name, ws.W.Engine)
 	case !plans && changes:
 		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine %s keeps no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name, ws.W.Engine)
 	case !plans:
@@ -167,7 +167,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	case err != nil:
 		return err
 	case in.Plan == nil || !ok:
-		c.Note(w, rules.Note{Kind: "no_plan", Text: "the run left no plan that can be approved: run it again with a runner of this version"})
+		c.Note(w, rules.Note{Kind: "no_plan", Text: "the run reported no plan that can be approved: run it again with a runner of this version"})
 		return nil
 	case !known:
 		c.Note(w, rules.Note{Kind: "no_plan", Text: "its plan cannot be approved: the workspace was deleted"})
@@ -230,7 +230,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 // wanted says for what a plan that waits does so.
 func wanted(r record.Review) string {
 	if len(r.Why) == 0 {
-		return "whoever may submit runs of the workspace: nobody else wants it approved"
+		return "any member who may submit runs of the workspace: no approval is required"
 	}
 	what := "an approval"
 	if n := rules.Missing(r); n > 1 {
@@ -406,7 +406,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 		return err
 	}
 	if was.Status == "" {
-		return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has left no plan that can be approved; it is %s", id, w.State)
+		return workflow.Refuse(workflow.ErrConflict, "id", "workflow %s has no plan that can be approved; it is %s", id, w.State)
 	}
 	ws, known, err := workspaceOf(ctx, c, w)
 	if err != nil {
@@ -475,7 +475,7 @@ func (p *Calls) Plan(ctx context.Context, who identity.Principal, id string) (ap
 	case !w.State.Terminal():
 		return api.Plan{}, workflow.Refuse(workflow.ErrConflict, "id", "workflow %s is %s: it has no plan yet", id, w.State)
 	case w.Result == nil || w.Result.Changes == nil:
-		return api.Plan{}, workflow.Refuse(workflow.ErrNotFound, "id", "workflow %s has left no plan; dayfly why %s says why", id, id)
+		return api.Plan{}, workflow.Refuse(workflow.ErrNotFound, "id", "workflow %s has no plan; dayfly why %s says why", id, id)
 	}
 	return api.Plan{Workflow: w.ID, Workspace: w.Workspace, Changes: *w.Result.Changes, Truncated: w.Result.Truncated, Options: w.Options, Made: w.Result.Plan, Review: w.Review}, nil
 }

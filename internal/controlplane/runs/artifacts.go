@@ -23,7 +23,7 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 	place := api.Place{}
 	switch {
 	case len(in.Artifacts) > 0 && in.Place == nil:
-		return out, workflow.Refuse(workflow.ErrInvalid, "place", "say where the bytes go: a relay adds that")
+		return out, workflow.Refuse(workflow.ErrInvalid, "place", "place is missing: a relay adds it")
 	case in.Place != nil && in.Place.Kind != api.PlaceDirectory && in.Place.Kind != api.PlaceS3:
 		return out, workflow.Refuse(workflow.ErrInvalid, "place.kind", "artifacts lie in a directory or in s3")
 	case in.Place != nil:
@@ -119,7 +119,7 @@ func (all attemptArtifacts) add(w *record.Workflow, a api.NewArtifact, place api
 		sum += one.Size
 	}
 	if len(all) >= api.MaxArtifacts || sum > api.MaxArtifactBytes {
-		return workflow.Refuse(workflow.ErrTooLarge, "artifacts", "an attempt leaves at most %d artifacts with %d MiB", api.MaxArtifacts, api.MaxArtifactBytes>>20)
+		return workflow.Refuse(workflow.ErrTooLarge, "artifacts", "an attempt has at most %d artifacts with %d MiB", api.MaxArtifacts, api.MaxArtifactBytes>>20)
 	}
 	place.Pool, place.Instance = w.PoolID, ""
 	if place.Kind == api.PlaceDirectory {
@@ -148,11 +148,11 @@ func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 	case !strings.HasPrefix(a.Name, dir):
 		return bad("kind", "an artifact of kind %.20q does not lie there: %s", a.Kind, a.Name)
 	case a.Kind == api.ArtifactPlan && (w.Op != workflow.Preview || w.For == ""):
-		return bad("kind", "only a preview whose plan is to be applied leaves one")
+		return bad("kind", "only a preview whose plan is to be applied may announce a plan")
 	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull && (!w.ChangesState() || !api.IsErrored(a.Name)):
-		return bad("kind", "only a run that pulls the state leaves it, or one that could not write it, as %s", api.ErroredName)
+		return bad("kind", "only a run that pulls the state may announce it, or one that could not write it, as %s", api.ErroredName)
 	case a.Kind == api.ArtifactOutputs && (!w.ChangesState() || a.Name != api.OutputsName):
-		return bad("kind", "only a run that changes the state leaves its sensitive outputs, as %s", api.OutputsName)
+		return bad("kind", "only a run that changes the state may announce its sensitive outputs, as %s", api.OutputsName)
 	case a.Kind != api.ArtifactPlan && a.Kind != api.ArtifactState && a.Kind != api.ArtifactFile && a.Kind != api.ArtifactOutputs:
 		return bad("kind", "an artifact is a plan, a state, a file or outputs, not %.20q", a.Kind)
 	case !rules.IsSHA256(a.SHA256):
@@ -243,7 +243,7 @@ func (p *Calls) InputOf(ctx context.Context, token string, run api.Run, n int) (
 	}
 	one := given.Sensitive[n]
 	if !p.ledger.Now().Before(one.Expires) {
-		return out, workflow.Refuse(workflow.ErrConflict, "", "the values of sensitive outputs that %s left are past their retention: run an update of %s once", one.Workflow, one.Input.Workspace)
+		return out, workflow.Refuse(workflow.ErrConflict, "", "the sensitive outputs of %s are past their retention: run an update of %s once", one.Workflow, one.Input.Workspace)
 	}
 	names, err := catalog.Names(ctx, p.ledger, w.Org, one.Artifact.Place.Pool)
 	out.Artifact = api.Artifact{
@@ -285,7 +285,7 @@ func (p *Calls) planned(ctx context.Context, w *record.Workflow, plan api.PlanRe
 		why = "is past its retention"
 	}
 	if why != "" {
-		return api.Artifact{}, workflow.Refuse(workflow.ErrConflict, "", "the plan that preview %s left %s: run the preview again", plan.Workflow, why)
+		return api.Artifact{}, workflow.Refuse(workflow.ErrConflict, "", "the plan of preview %s %s: run the preview again", plan.Workflow, why)
 	}
 	return out, nil
 }

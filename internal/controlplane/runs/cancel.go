@@ -97,7 +97,7 @@ func (p *Calls) giveUp(ctx context.Context, c *ledger.Change, who identity.Princ
 		return workflow.Refuse(workflow.ErrConflict, "", "the state that could not be written is that of workflow %s, not of %s: look again", queue.Unsaved, text.Cut(id, 64))
 	}
 	identity.Audit(c, who, "workspace.unlock", ws.W.Name, "done", "gives up the state that workflow "+id+" could not write")
-	gone := rules.Note{Kind: "given_up", Text: who.Name + " gives up the state that it could not write: the next run goes on from the state before, and may make again what this one made", Actor: who.Name}
+	gone := rules.Note{Kind: "given_up", Text: who.Name + " gives up the state that it could not write: the next run starts from the previous state, and may create the same resources again", Actor: who.Name}
 	if err := c.Decided(ctx, queue, gone); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // a pure function. Whose trigger submits is decided already: it runs nothing that changes the state.
 func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 	preview := in.Type == workflow.Deployment && in.Operation == workflow.Preview
-	if err := who.Confine("what is not a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
+	if err := who.Confine("anything but a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
 		return err
 	}
 	// Its file is in the pull request: what decides about the runs of others is the workspace's.
@@ -46,7 +46,7 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 	case !preview && retry.trigger == nil:
 		return workflow.Invalid("operation", "a pull request's commit is only previewed, not %s: approve the plan of its preview to apply it, or submit from a protected pipeline", in.Operation)
 	case in.TakeOver || in.BeginAnew:
-		return workflow.Invalid("take_over", "take_over and begin_anew are not for the run of a pull request: settle first where the workspace's state is, with a run of your own")
+		return workflow.Invalid("take_over", "take_over and begin_anew are not for the run of a pull request: first decide where the workspace's state is, with a run of your own")
 	case in.Register != nil:
 		return workflow.Invalid("register", "a run of a pull request does not make or change its workspace: do that before")
 	}

@@ -183,7 +183,7 @@ func extend(end record.Chunk, in api.Logs, quota int64) (next record.Chunk, line
 	lines = in.Lines[skip:]
 	if end.Bytes+weightOf(lines) > quota {
 		next.Next, next.Full = end.Next+1, true
-		return next, say("[dayfly] log_full: a log holds at most %d MiB; what the run printed from here on is not kept", quota>>20), nil
+		return next, say("[dayfly] log_full: a log holds at most %d MiB; the rest of the run's output is not kept", quota>>20), nil
 	}
 	return next, lines[:min(len(lines), record.MaxChunkLines)], nil
 }

@@ -121,7 +121,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 			}
 		}
 		if in.Plan != nil && (w.Op != workflow.Preview || w.For == "") {
-			return workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview that was asked for it leaves a plan")
+			return workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview whose plan is to be applied reports a plan")
 		}
 		if err := c.Apply(ctx, w, ended); err != nil || !ended.Moves() || w.State != workflow.Succeeded {
 			return err

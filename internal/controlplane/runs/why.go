@@ -354,13 +354,13 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		get, push := api.PushErrored(f.queue.Unsaved, w.Workspace, f.engine)
 		return waitsSlot, fmt.Sprintf("the state that workflow %s could not write: push it (%s, then %s), or have an admin give it up (dayfly repair unlock %s)", f.queue.Unsaved, get, push, w.Workspace)
 	case f.waiting && f.queue.Used() < f.queue.Max:
-		return waitsWorkspace, fmt.Sprintf("its turn among the workflows that wait in workspace %s, which has room", w.Workspace)
+		return waitsWorkspace, fmt.Sprintf("the workflows before it in the queue of workspace %s, which has room", w.Workspace)
 	case f.waiting:
 		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
 	case f.ofOrg >= f.maxOrg && f.pool.ID == "":
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.maxOrg)
 	case w.PlanOf != "" && f.planPool == "":
-		return waitsPlan, "a pool that was deleted, and alone had the plan that it applies: cancel it and make a new preview"
+		return waitsPlan, "a deleted pool, the only one with the plan that it applies: cancel it and make a new preview"
 	case w.PlanOf != "" && !leadsTo(f.route.Key, w):
 		return waitsPlan, fmt.Sprintf("%s, which has the plan that it applies, to serve workspace %s again; or cancel it and make a new preview", hasPlan(w, f), w.Workspace)
 	case f.pool.ID == "" && w.PlanOf != "":
@@ -370,7 +370,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	case f.pool.ID == "":
 		return waitsLabels(f)
 	case f.pool.Closed:
-		return waitsClosed, fmt.Sprintf("the next claim of pool %s, which is being deleted and serves only what came before: keep its agent running until then, or cancel the run and give workspace %s another pool", f.pool.Name, w.Workspace)
+		return waitsClosed, fmt.Sprintf("the next claim of pool %s, which is being deleted and serves only its earlier runs: keep its agent running until then, or cancel the run and give workspace %s another pool", f.pool.Name, w.Workspace)
 	case f.pool.Disabled:
 		return waitsDisabled, fmt.Sprintf("pool %s, which is disabled", f.pool.Name)
 	case !f.pool.AssignedTo(f.route.Scope):
