@@ -1,13 +1,13 @@
-// Package controlplane is the rules: who may do what, which run may start, who holds a slot, what a report changes.
-// It is the only owner of workflow state and works over any store. It does no HTTP, leaves no goroutines behind and
-// keeps nothing in memory that a restart could lose.
+// Package controlplane is the rules: permissions, which run may start, which run holds a slot, and the effect of a
+// report. It is the only owner of workflow state and works over any store. It does no HTTP, leaves no goroutines
+// behind and keeps nothing in memory that a restart could lose.
 //
-// It has one package for each domain, and each imports those before it: what is stored and under which keys (record),
-// what is decided about a workflow (rules, pure functions), how a decision is committed with everything that depends
-// on it (ledger), who a caller is and what it may do (identity), what an organization has (catalog), the life of a
-// workflow from its submission to its result (runs), what starts work without a person at the keyboard (schedules, trees
-// and pulls), what tells of it (notifications), and what time alone changes (clock). A Plane is all of them over one
-// store.
+// It has one package for each domain, and each imports those before it: the stored records and their keys (record),
+// the decisions about a workflow (rules, pure functions), the commit of a decision with everything that depends on it
+// (ledger), callers and their permissions (identity), the objects of an organization (catalog), the life of a
+// workflow from its submission to its result (runs), the triggers of work without a person at the keyboard
+// (schedules, trees and pulls), notifications (notifications), and the changes that time alone makes (clock). A Plane
+// is all of them over one store.
 //
 // # Consistency model
 //
@@ -41,11 +41,11 @@ import (
 type Config struct {
 	Now               func() time.Time // the control plane's clock; nil means time.Now
 	Log               *slog.Logger     // nil means no log
-	OrganizationLimit int              // most active workflows of an organization; 0 means 150
+	OrganizationLimit int              // maximum of active workflows of an organization; 0 means 150
 	LogQuota          int64            // bytes that the log of one attempt may have, as api.LogLine.Weight counts; 0 means 64 MiB
-	Blobs             blob.Store       // has what is beyond the first MiB of a log; nil means that the records have all of it
+	Blobs             blob.Store       // stores logs beyond their first MiB; nil means that the records have all of it
 	LogWait           time.Duration    // how long a runner gathers lines while the log has a reader; 0 means 500 ms
-	LogIdle           time.Duration    // how long while it has none, up to 30 s; 0 means what runners take, 5 s
+	LogIdle           time.Duration    // how long while it has none, up to 30 s; 0 means the runners' default, 5 s
 	ReportWait        time.Duration    // how long a start waits for the report of its launch; 0 means 3 s
 	// Alone says that this process makes all passes, as `up` and `server` do: its first pass adds nothing to the
 	// service clock. False means that other processes may make passes too, as functions do.
@@ -55,8 +55,8 @@ type Config struct {
 	// DefaultState is where the engine's state of a workspace is kept if the workspace names no place and its code
 	// declares none: api.StateDirectory or api.StateS3. Empty means nowhere: such runs are refused.
 	DefaultState string
-	// Digest says what the files of a directory source are, for runs of the built-in pool: it may look only below the
-	// source roots of that pool's machine. Nil means that the files are not checked.
+	// Digest returns a digest of the files of a directory source, for runs of the built-in pool: it may look only
+	// below the source roots of that pool's machine. Nil means that the files are not checked.
 	Digest func(ctx context.Context, directory, path string) (string, error)
 	// Waker wakes a pool's wake target after the commit that made work claimable for it. Nil means that pools find
 	// their work on their own, and a wake target is refused.
@@ -70,14 +70,14 @@ type Config struct {
 	// Address is where people reach the console, such as https://dayfly.example.com. Empty means that messages name no
 	// link.
 	Address string
-	// WebhookKey returns what the secrets of webhooks are made from. Nil means that webhooks are refused.
+	// WebhookKey returns the key from which the secrets of webhooks are derived. Nil means that webhooks are refused.
 	WebhookKey func(ctx context.Context) ([]byte, error)
 }
 
 // Principal is the user or pool that a token is of.
 type Principal = identity.Principal
 
-// DataDirectory is the actor of what the owner of a data directory does without a token.
+// DataDirectory is the actor of changes that the owner of a data directory makes without a token.
 const DataDirectory = identity.DataDirectory
 
 // Waker wakes the poller of a pool.

@@ -15,9 +15,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What depends on a workflow's state changes in the same commit as the state: its place in the queue of its workspace
-// and in the claimable index, its places in the limits, its timer and its timeline. So a reader never sees one without
-// the other, and a commit that fails leaves nothing to repair.
+// Everything that depends on a workflow's state changes in the same commit: its place in the queue of its workspace
+// and in the claimable index, its places in the limits, its timer and its timeline. So a reader never sees one
+// without the other, and a commit that fails leaves nothing to repair.
 
 // Note appends to a workflow's timeline.
 func (c *Change) Note(w *record.Workflow, n rules.Note) {
@@ -46,7 +46,7 @@ func (c *Change) Apply(ctx context.Context, w *record.Workflow, out rules.Outcom
 	return nil
 }
 
-// hold stops the pool of a workflow from claiming for a while, or ends that: what waited for it is claimable then.
+// hold stops the pool of a workflow from claiming for a while, or ends that and wakes the pool.
 func (c *Change) hold(ctx context.Context, w *record.Workflow, out rules.Outcome) error {
 	if out.Hold == nil && !out.LetGo {
 		return nil
@@ -102,7 +102,7 @@ func (c *Change) move(ctx context.Context, w *record.Workflow, out rules.Outcome
 	return nil
 }
 
-// endOf is what the end of a workflow is news of; empty where nobody is told.
+// endOf is the event that the end of a workflow emits; empty if none.
 func endOf(w *record.Workflow) string {
 	switch {
 	case w.State == workflow.Failed:
@@ -113,9 +113,9 @@ func endOf(w *record.Workflow) string {
 	return ""
 }
 
-// Claim applies the decision that a pool claims a pending workflow, whose entry lies under a key: the workflow leaves the
-// claimable index, is the pool's from now on, and counts against the limits. It keeps its place in the queue of its
-// workspace.
+// Claim applies the decision that a pool claims a pending workflow, whose entry is under a key: the workflow leaves
+// the claimable index, is the pool's from now on, and counts against the limits. It keeps its place in the queue of
+// its workspace.
 func (c *Change) Claim(ctx context.Context, w *record.Workflow, poolID, key string, out rules.Outcome) error {
 	c.Keep(w)
 	c.RemoveOnce(w.ClaimKey(key))
@@ -222,8 +222,8 @@ func (c *Change) Rearm(w *record.Workflow, next rules.Timer) {
 	c.timerSet = true
 }
 
-// Disarm deletes a timer that its workflow's record does not name. The workflow has moved since the timer was read, or the
-// timer was left over: then no pass looks at it again.
+// Disarm deletes a timer that its workflow's record does not name. The workflow has moved since the timer was read,
+// or the timer is an orphan: then no pass looks at it again.
 func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 	c.timerSet = true
 	if err := c.Load(ctx, timer); err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Change collects what one commit does. It has what was read and working copies of it. The operations that it
-// produces name the version of each record.
+// Change collects the operations of one commit. It has the records that were read, and working copies of some. The
+// operations name the version of each record.
 type Change struct {
 	Now  time.Time
 	Read Read
 
 	ledger *Ledger
 	view   bool               // it is never committed: see View
-	asked  map[store.Key]bool // what was read, also keys without a record
+	asked  map[store.Key]bool // keys that were read, also those without a record
 	ops    []store.Op
 
 	// The working copies. Their final values are committed.
@@ -34,9 +34,9 @@ type Change struct {
 
 	timerSet bool              // by hand: leave it
 	wake     []string          // ids of the pools for which work became claimable
-	marked   map[string]string // those whose mark this change sets, with their wake targets
+	marked   map[string]string // pools whose mark this change sets, with their wake targets
 	freed    []place           // of limits
-	events   []string          // organizations of which it tells news
+	events   []string          // organizations with new outbox events
 }
 
 // Decision decides what a change does. It may be called many times and must have no effects of its own, except on
@@ -59,12 +59,12 @@ func (l *Ledger) View() *Change {
 	return c
 }
 
-// ErrUnchanged is what a decision ends with that finds everything as it is wanted: nothing is written then, whatever was
-// planned, and that is no error.
+// ErrUnchanged ends a decision that finds everything in the requested state: nothing is written then, not even planned
+// operations, and that is no error.
 var ErrUnchanged = errors.New("nothing to change")
 
-// Change decides and commits one change and then wakes those for whom it made work claimable. A decision that changes
-// nothing writes nothing.
+// Change decides and commits one change and then wakes the pools for which it made work claimable. A decision without
+// changes writes nothing.
 func (l *Ledger) Change(ctx context.Context, decision Decision) error {
 	return l.ChangeAfter(ctx, Ahead{}, decision)
 }
@@ -122,7 +122,7 @@ func (l *Ledger) ChangeHot(ctx context.Context, before Ahead, decision Decision)
 	return l.ChangeAfter(ctx, before, decision)
 }
 
-// Ahead is what was read for several decisions at once. The zero value is nothing.
+// Ahead has records that were read for several decisions at once. The zero value has none.
 type Ahead struct {
 	Read Read
 	keys []store.Key
@@ -138,7 +138,7 @@ func (l *Ledger) ReadAhead(ctx context.Context, keys ...store.Key) Ahead {
 	return Ahead{r, keys}
 }
 
-// take adds what was read just before the change began, as if Load had read it.
+// take adds records that were read just before the change began, as if Load had read them.
 func (c *Change) take(before Ahead) {
 	for _, k := range before.keys {
 		c.asked[k] = true
@@ -148,13 +148,13 @@ func (c *Change) take(before Ahead) {
 	}
 }
 
-// Load reads keys that were not read yet: the commit names what the decision was made on.
+// Load reads keys that were not read yet: the commit names the versions that the decision was made on.
 func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.Key) bool { return c.asked[k] })
 	for part := range slices.Chunk(keys, store.MaxGet) {
 		records, err := c.ledger.store.Get(ctx, part...)
 		if err != nil {
-			return c.told(fmt.Errorf("read records: %w", err))
+			return c.readError(fmt.Errorf("read records: %w", err))
 		}
 		for _, r := range records {
 			c.Read[r.Key] = r
@@ -166,20 +166,20 @@ func (c *Change) Load(ctx context.Context, keys ...store.Key) error {
 	return nil
 }
 
-// told turns a read's error into one that the reader can act on. A decision that is tried again keeps the store's
+// readError makes of a read's error one that the reader can act on. A decision that is tried again keeps the store's
 // error.
-func (c *Change) told(err error) error {
+func (c *Change) readError(err error) error {
 	if c.view {
 		return outOfStore(err)
 	}
 	return err
 }
 
-// Range reads a partition. The commit does not name what it returns: see store.Store.
+// Range reads a partition. The commit does not name the records that it returns: see store.Store.
 func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
 	page, err := c.ledger.store.Range(ctx, s)
 	if err != nil {
-		err = c.told(fmt.Errorf("read %s from %q: %w", s.Part, s.From, err))
+		err = c.readError(fmt.Errorf("read %s from %q: %w", s.Part, s.From, err))
 	}
 	return page, err
 }
@@ -188,7 +188,7 @@ func (c *Change) Range(ctx context.Context, s store.Scan) (store.Page, error) {
 func (c *Change) Ranges(ctx context.Context, scans ...store.Scan) ([]store.Page, error) {
 	if several, ok := c.ledger.store.(ranger); ok {
 		pages, err := several.Ranges(ctx, scans...)
-		return pages, c.told(err)
+		return pages, c.readError(err)
 	}
 	pages := make([]store.Page, len(scans))
 	for i, s := range scans {
@@ -236,11 +236,11 @@ func AllOf[T any](ctx context.Context, c *Change, s store.Scan) iter.Seq2[T, err
 	}
 }
 
-// Version is what the commit must name for a key: 0 if there was no record.
+// Version is the version that the commit must name for a key: 0 if there was no record.
 func (c *Change) Version(k store.Key) int64 { return c.Read.Version(k) }
 
 // At refuses a change of a record that has another version than the one that its caller has seen; 0 means that the caller
-// does not say which. what names the record to people.
+// names none. what names the record to people.
 func (c *Change) At(k store.Key, version int64, what string) error {
 	if version != 0 && version != c.Version(k) {
 		return workflow.Refuse(workflow.ErrConflict, "version", "the %s was changed by someone else: it has version %d now", what, c.Version(k))
@@ -248,14 +248,14 @@ func (c *Change) At(k store.Key, version int64, what string) error {
 	return nil
 }
 
-// Alters says whether what is planned changes one of some records, which were read.
+// Alters says whether the planned operations change one of the records, which were read.
 func (c *Change) Alters(keys ...store.Key) bool {
 	return slices.ContainsFunc(c.ops, func(op store.Op) bool {
 		return slices.Contains(keys, op.Key()) && (op.IsDelete() || op.IsPut() && !bytes.Equal(op.Record().Value, c.Read[op.Key()].Value))
 	})
 }
 
-// Put writes a record in place of what was read.
+// Put writes a record in place of the one that was read.
 func (c *Change) Put(k store.Key, v any) { c.PutUntil(k, v, time.Time{}) }
 
 // PutUntil is Put for a record that the store may drop after a time; the zero time means never.
@@ -283,7 +283,7 @@ func (c *Change) Remove(k store.Key) {
 // RemoveOnce deletes a record that is never changed between its creation and its deletion: it need not be read first.
 func (c *Change) RemoveOnce(k store.Key) { c.Add(store.Delete(k, 1)) }
 
-// Forget undoes what was planned for a record.
+// Forget removes the planned operations on a record.
 func (c *Change) Forget(k store.Key) {
 	c.ops = slices.DeleteFunc(c.ops, func(op store.Op) bool { return op.Key() == k })
 }
@@ -301,8 +301,8 @@ func (c *Change) Check(k store.Key) {
 	}
 }
 
-// Tree makes the change one of those that go by the whole tree of projects: the commit fails if another of them was
-// committed meanwhile. It comes before everything that is read of the tree.
+// Tree makes the change one of those that depend on the whole tree of projects: the commit fails if another of them
+// was committed meanwhile. It is called before any read of the tree.
 func (c *Change) Tree(ctx context.Context, org string) error {
 	k := record.TreeKey(org)
 	if err := c.Load(ctx, k); err != nil {
@@ -312,8 +312,8 @@ func (c *Change) Tree(ctx context.Context, org string) error {
 	return nil
 }
 
-// Missing reads workspaces and projects that something begins to name, and returns the key of the first that does not
-// exist; missing says whether there is one. Nothing of them is deleted before the commit: who deletes one goes by the
+// Missing reads workspaces and projects that a record begins to name, and returns the key of the first that does not
+// exist; missing says whether there is one. None of them is deleted before the commit: a deletion depends on the
 // tree, as this change does from then on.
 func (c *Change) Missing(ctx context.Context, org string, keys ...store.Key) (k store.Key, missing bool, err error) {
 	if len(keys) == 0 {
@@ -333,8 +333,8 @@ func (c *Change) Missing(ctx context.Context, org string, keys ...store.Key) (k 
 	return k, false, nil
 }
 
-// Once makes the change one that an Idempotency-Key stands for: result is what it makes. Where the same request was
-// served under that key before, it returns what was made then. Without a key it does nothing.
+// Once makes the change the one of an Idempotency-Key: result is the id of the object that it makes. If the same
+// request was served under that key before, it returns the id of that time. Without a key it does nothing.
 func (c *Change) Once(ctx context.Context, org, who, key, request, result string) (before string, err error) {
 	if key == "" {
 		return "", nil
@@ -360,7 +360,7 @@ func (c *Change) Add(op store.Op) { c.ops = append(c.ops, op) }
 func (c *Change) Ops() []store.Op { return c.ops }
 
 // Workflow reads one workflow and its last sign of life, with the other records that the call needs, and makes it
-// part of the change: its final value is committed. What a move needs as well is read when it moves. An empty org
+// part of the change: its final value is committed. The other records of a move are read when it moves. An empty org
 // means any.
 func (c *Change) Workflow(ctx context.Context, org, id string, more ...store.Key) (*record.Workflow, error) {
 	if err := record.CheckID(id); err != nil {

@@ -16,9 +16,8 @@ const (
 	noteEvery = 20 * time.Second // how often a call of a pool is written down
 )
 
-// clock is what a process knows of the service clock and of the pools' clocks. Only passes move the service clock on.
-// Between them each process extrapolates, and what it has read may be clockKept old: a stamp is too early by at most
-// that.
+// clock caches the service clock and the pools' clocks for a process. Only passes move the service clock on. Between
+// them each process extrapolates, and its cache may be clockKept old: a stamp is too early by at most that.
 type clock struct {
 	mu    sync.Mutex
 	first bool // the first pass of a process that makes all of them is still to come
@@ -27,7 +26,7 @@ type clock struct {
 	noting sync.Map // ids of the pools whose calls are being written down
 }
 
-// keep stores what a record is now.
+// keep caches a record.
 func (c *clock) keep(now time.Time, r store.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +42,7 @@ func (c *clock) has(now time.Time, k store.Key) bool {
 	return ok && age >= 0 && age < clockKept
 }
 
-// wrote forgets the organizations that a commit has written: this process goes by their new settings at once.
+// wrote forgets the organizations that a commit has written: this process uses their new settings at once.
 func (c *clock) wrote(ops []store.Op) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +84,7 @@ func (l *Ledger) recent(ctx context.Context, now time.Time, keys ...store.Key) (
 	return out, first, nil
 }
 
-// time is the moment of now on all clocks, for the runs of a pool, and what is known of the pool's calls.
+// time is the moment of now on all clocks, for the runs of a pool, and the pool's last noted call.
 func (l *Ledger) time(ctx context.Context, now time.Time, poolID string) (t rules.Time, h record.PoolCall, err error) {
 	k := record.PoolCallKey(poolID)
 	r, first, err := l.recent(ctx, now, record.ClockKey(), k)
@@ -114,7 +113,7 @@ func (c *Change) Called(ctx context.Context, poolID string) (rules.Time, error) 
 	return c.Time(ctx, poolID)
 }
 
-// Tick moves the service clock on, as each pass does, and returns what it shows.
+// Tick moves the service clock on, as each pass does, and returns its time.
 func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	l.clock.mu.Lock()
 	first := l.clock.first
@@ -139,7 +138,7 @@ func (l *Ledger) Tick(ctx context.Context) (time.Time, error) {
 	return c.Service, nil
 }
 
-// PoolCallKeys are the records that Hear goes by; none if this process has read them just now.
+// PoolCallKeys are the records that NotePoolCall reads; none if this process has read them just now.
 func (l *Ledger) PoolCallKeys(poolID string) []store.Key {
 	if l.clock.has(l.Now(), record.PoolCallKey(poolID)) {
 		return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// A delivery lies under its organization, and while it is not over it has an entry under its pool, at the time when it is
-// due: for its next try, or because the lease of the try under way lapses. Each commit writes both. It is done at least
-// once: a try whose result is lost is repeated, and receivers know a delivery by its id.
+// A delivery is stored under its organization, and while it is not over it has an entry under its pool, at the time
+// when it is due: for its next try, or because the lease of the try under way lapses. Each commit writes both. It is
+// done at least once: a try whose result is lost is repeated, and receivers recognise a delivery by its id.
 
 // Delivery reads a delivery into the change.
 func (c *Change) Delivery(ctx context.Context, org, id string) (record.Delivery, bool, error) {
 	if record.CheckID(id) != nil {
-		return record.Delivery{}, false, nil //nolint:nilerr // what cannot be an id is that of no delivery
+		return record.Delivery{}, false, nil //nolint:nilerr // an invalid id is that of no delivery
 	}
 	return Load[record.Delivery](ctx, c, record.DeliveryKey(org, id))
 }
@@ -37,7 +37,7 @@ func (c *Change) PutDelivery(d *record.Delivery) {
 	c.Add(store.Put(record.EncodeDelivery(*d), c.Version(record.DeliveryKey(d.Org, d.ID))))
 }
 
-// Deliver makes a delivery due at once, which the side of a pool is to do, and wakes the pool.
+// Deliver makes a delivery due at once on the side of a pool, and wakes the pool.
 func (c *Change) Deliver(ctx context.Context, d *record.Delivery, pool record.Pool) error {
 	d.PoolID, d.Pool, d.Since, d.Tries, d.Ended = pool.ID, pool.Name, c.Now, 0, time.Time{}
 	d.State, d.Next = api.DeliveryWaiting, c.Now

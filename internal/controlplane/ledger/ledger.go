@@ -1,6 +1,6 @@
-// Package ledger makes every change: it reads records, collects what one commit changes, keeps everything that
-// depends on a workflow's state in step with it, commits, and wakes those for whom work became claimable. Package
-// rules decides what is to be done with a workflow.
+// Package ledger makes every change: it reads records, collects the operations of one commit, keeps everything that
+// depends on a workflow's state in step with it, commits, and wakes the pools for which work became claimable.
+// Package rules makes the decisions about a workflow.
 //
 // Every change is one conditional commit that names the version of each record that the decision
 // was made on. A commit that loses the race is decided again from fresh records; one whose answer
@@ -27,13 +27,13 @@ const (
 	maxRetryWait = 100 * time.Millisecond // longest mean wait
 	unknownTries = 10                     // repeats of one commit whose answer was lost
 
-	// decidedFor is how long a decision may wait for its commit. What it writes has the time of the decision, and the pass
-	// seals lines of the audit trail that are older than five minutes: the rest of those is for a commit on its way and
-	// for clocks that differ.
+	// decidedFor is how long a decision may wait for its commit. Its records have the time of the decision, and the
+	// pass seals lines of the audit trail that are older than five minutes: the remaining minutes are for a commit on
+	// its way and for clocks that differ.
 	decidedFor = 2 * time.Minute
 )
 
-// Config is what a Ledger works with. Everything except Waker is required.
+// Config has the parts that a Ledger works with. Everything except Waker is required.
 type Config struct {
 	Now   func() time.Time // the control plane's clock
 	Log   *slog.Logger
@@ -48,8 +48,8 @@ type Config struct {
 type Ledger struct {
 	Log          *slog.Logger // the calls over this ledger log here too
 	StoreExpires bool         // see Config.Expires
-	// OnEvent makes deliveries of the news of an organization; it is called after a commit that tells some, and may be
-	// called at the same moment by others. Nil means that only the pass does.
+	// OnEvent makes deliveries of the outbox events of an organization; it is called after a commit that emits some,
+	// and may be called concurrently. Nil means that only the pass makes them.
 	OnEvent func(ctx context.Context, org string) error
 
 	store   store.Store
@@ -80,7 +80,7 @@ func (l *Ledger) Range(ctx context.Context, s store.Scan) (store.Page, error) {
 	return l.View().Range(ctx, s)
 }
 
-// Query reads an index, which may be stale: nothing is decided on it.
+// Query reads an index, which may be stale: no decision is made on it.
 func (l *Ledger) Query(ctx context.Context, index store.Index, s store.Scan) (store.Page, error) {
 	page, err := l.store.Query(ctx, index, s)
 	if err != nil {
@@ -186,11 +186,11 @@ func (l *Ledger) Commit(ctx context.Context, ops []store.Op) error {
 	return l.commit(ctx, ops, l.Now())
 }
 
-// isOld reports whether what was decided at a time may not be committed any more. It is an age, so a clock that was set
+// isOld reports whether a decision of that time is too old to be committed. It is an age, so a clock that was set
 // back does not count.
 func (l *Ledger) isOld(decided time.Time) bool { return l.Now().Sub(decided) > decidedFor }
 
-// commit is Commit of what was decided at a time.
+// commit is Commit of a decision that was made at a time.
 func (l *Ledger) commit(ctx context.Context, ops []store.Op, decided time.Time) error {
 	id := record.Random(18)
 	var err error
@@ -223,7 +223,7 @@ func pause(ctx context.Context, try int) error {
 	return wait.For(ctx, wait.Backoff(firstWait, maxRetryWait, try))
 }
 
-// outOfStore turns a store's error into one that a caller can act on. A read for a decision keeps the store's own
+// outOfStore makes of a store's error one that a caller can act on. A read for a decision keeps the store's own
 // error, because the decision is tried again.
 func outOfStore(err error) error {
 	if errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown) {

@@ -53,11 +53,11 @@ func (c *Change) Limit(ctx context.Context, k store.Key) (*record.Limit, error) 
 	return &limit, nil
 }
 
-// Freed reads entries of a limit: up to most of each partition.
-func (c *Change) Freed(ctx context.Context, limit store.Key, most int) (entries []store.Key, err error) {
+// Freed reads entries of a limit: up to perPart of each partition.
+func (c *Change) Freed(ctx context.Context, limit store.Key, perPart int) (entries []store.Key, err error) {
 	var scans []store.Scan
 	for _, part := range record.FreedParts(limit) {
-		scans = append(scans, store.Scan{Part: part, Limit: most})
+		scans = append(scans, store.Scan{Part: part, Limit: perPart})
 	}
 	pages, err := c.Ranges(ctx, scans...)
 	if err != nil {
@@ -81,7 +81,8 @@ func (c *Change) InUse(ctx context.Context, limit store.Key) (int, error) {
 	if err != nil || l.Active == 0 {
 		return 0, err
 	}
-	// The entries are read after the counter: what is folded meanwhile makes the answer too high, not too low.
+	// The entries are read after the counter: an entry that is folded meanwhile makes the answer too high, not too
+	// low.
 	entries, err := c.Freed(ctx, limit, maxCounted)
 	return l.Active - len(entries), err
 }
@@ -112,7 +113,7 @@ func (l *Ledger) Fold(ctx context.Context, limit store.Key) (n int, more bool, e
 }
 
 // CutShort notes that a limit cut the claim of a pool short, and reports whether it has room after all.
-func (l *Ledger) CutShort(ctx context.Context, org, pool string, limit store.Key, most int) (room bool, err error) {
+func (l *Ledger) CutShort(ctx context.Context, org, pool string, limit store.Key, maxActive int) (room bool, err error) {
 	k := record.CutKey(org, pool)
 	err = l.Change(ctx, func(ctx context.Context, c *Change) error {
 		if err := c.Load(ctx, k); err != nil {
@@ -125,14 +126,14 @@ func (l *Ledger) CutShort(ctx context.Context, org, pool string, limit store.Key
 	if err != nil {
 		return false, err
 	}
-	// The entries are read before the counter: what is folded meanwhile is seen in one of the two.
+	// The entries are read before the counter: an entry that is folded meanwhile is seen in one of the two.
 	c := l.View()
 	entries, err := c.Freed(ctx, limit, maxFolded)
 	if err != nil {
 		return false, err
 	}
 	counter, _, err := Load[record.Limit](ctx, c, limit)
-	return err == nil && counter.Active-len(entries) < most, err
+	return err == nil && counter.Active-len(entries) < maxActive, err
 }
 
 // WakeCut wakes pools of an organization whose claims were cut short.
@@ -140,10 +141,10 @@ func (l *Ledger) WakeCut(ctx context.Context, org string) {
 	l.owe(ctx, l.waitFor(ctx, []place{{org: org}}, maxWoken), nil)
 }
 
-// waitFor returns the pools whose claims were cut short by the limits of which places were freed: at most so many,
-// those that were cut last. It clears their notes; of many ends at the same time one gets each of them. The others
+// waitFor returns the pools whose claims were cut short by the limits of the freed places: at most maxPools, those
+// that were cut last. It clears their notes; of many ends at the same time one gets each of them. The other pools
 // wait for the next end, or for their schedule. A place without a pool is of every pool.
-func (l *Ledger) waitFor(ctx context.Context, freed []place, most int) (pools []string) {
+func (l *Ledger) waitFor(ctx context.Context, freed []place, maxPools int) (pools []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 	defer cancel()
 	type noted struct {
@@ -163,7 +164,7 @@ func (l *Ledger) waitFor(ctx context.Context, freed []place, most int) (pools []
 			}
 		}
 		slices.SortFunc(cut, func(a, b noted) int { return b.cut.At.Compare(a.cut.At) })
-		for _, one := range cut[:max(0, min(len(cut), most-len(pools)))] {
+		for _, one := range cut[:max(0, min(len(cut), maxPools-len(pools)))] {
 			if l.Commit(ctx, []store.Op{store.Put(record.Encode(one.rec.Key, record.Cut{}), one.rec.Version)}) == nil {
 				pools = append(pools, one.rec.Key.Sort)
 			}

@@ -8,18 +8,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// links remembers which records were read because of what another record says: a workspace's record leads to its queue
+// links remembers which records were read because another record names them: a workspace's record leads to its queue
 // and its pool. Next time they are read together with it, in one request instead of one for each link. A link is a
-// guess: what is decided follows what the records say, and reads what a guess missed.
+// guess: a decision follows the records, and reads those that a guess missed.
 type links struct {
 	mu sync.Mutex
 	to map[store.Key][]store.Key
 }
 
-// maxLinks bounds what is remembered; a full map is cleared.
+// maxLinks bounds the map; a full one is cleared.
 const maxLinks = 5_000
 
-// Link remembers that who reads one key also reads others.
+// Link remembers that a reader of one key also reads others.
 func (l *Ledger) Link(from store.Key, to ...store.Key) {
 	l.links.mu.Lock()
 	defer l.links.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *Ledger) Linked(keys ...store.Key) []store.Key {
 	return keys
 }
 
-// Link remembers that who reads one key also reads others, for the next change.
+// Link remembers that a reader of one key also reads others, for the next change.
 func (c *Change) Link(from store.Key, to ...store.Key) { c.ledger.Link(from, to...) }
 
 // LoadLinked is Load of keys and of all that they lead to.

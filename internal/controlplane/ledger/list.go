@@ -16,10 +16,10 @@ import (
 // Read is a set of records that a decision was made on.
 type Read map[store.Key]store.Record
 
-// Version is what the commit must name: 0 if there was no record.
+// Version is the version that the commit must name: 0 if there was no record.
 func (r Read) Version(k store.Key) int64 { return r[k].Version }
 
-// Into decodes the record of a key into what v points at. Without a record, v stays as it is.
+// Into decodes the record of a key into v, which is a pointer. Without a record, v stays as it is.
 func (r Read) Into(k store.Key, v any) error {
 	rec, ok := r[k]
 	if !ok {
@@ -62,16 +62,16 @@ func PageOf[R, V any](page store.Page, view func(R, int64) V) (api.Page[V], erro
 // AsStored is the view of a page whose records are shown as they are.
 func AsStored[R any](r R, _ int64) R { return r }
 
-// PageSize bounds what a list answers.
-func PageSize(asked, most int) int {
-	if asked <= 0 || asked > most {
-		return most
+// PageSize bounds the size of a page: to limit, which is also the default.
+func PageSize(asked, limit int) int {
+	if asked <= 0 || asked > limit {
+		return limit
 	}
 	return asked
 }
 
-// cursorSum is how many bytes of its checksum a cursor carries. It guards against mistakes. A cursor is not a secret,
-// and a forged one reads nothing outside its list.
+// cursorSum is how many bytes of its checksum a cursor has. The checksum guards against mistakes. A cursor is not a
+// secret, and a forged one reads nothing outside its list.
 const cursorSum = 6
 
 // ListOf is List for a list that shows its records one by one.
@@ -86,7 +86,7 @@ func ListOf[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor strin
 // maxFiltered is how many pages a list reads for one answer when it shows only some of its records.
 const maxFiltered = 10
 
-// ListWhere is ListOf for a list of which a caller may see only some records. What it reads is bounded, so a page may
+// ListWhere is ListOf for a list of which a caller may see only some records. Its reads are bounded, so a page may
 // have fewer items than were asked for, or none, and still a next.
 func ListWhere[R, V any](ctx context.Context, l *Ledger, s store.Scan, cursor string, sees func(R) (bool, error), view func(R, int64) V) (api.Page[V], error) {
 	out := api.Page[V]{Items: []V{}, Next: cursor}
@@ -124,8 +124,8 @@ func (l *Ledger) List(ctx context.Context, s store.Scan, cursor string) (store.P
 	return page, err
 }
 
-// SealCursor turns the place where a list's next page begins into a cursor. A cursor has only characters that a URL
-// can have, and is valid for that list alone. The end of the list has no cursor.
+// SealCursor makes a cursor of the place where a list's next page begins. A cursor has only characters that a URL can
+// have, and is valid for that list alone. The end of the list has no cursor.
 func SealCursor(list, after string) string {
 	if after == "" {
 		return ""

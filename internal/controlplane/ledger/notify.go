@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// waiting is the calls of this process that wait for a change under a name: a pool's id for work, or one of the names
-// below. The notification is only a shortcut: every waiting call also looks again on its own.
+// waiting has the calls of this process that wait for a change under a name: a pool's id for work, or one of the
+// names below. The notification is only a shortcut: every waiting call also looks again on its own.
 type waiting struct {
 	mu     sync.Mutex
 	byName map[string]*callers
@@ -49,7 +49,7 @@ func RunOf(id string) string { return "run/" + id }
 // LogOf is the name under which readers of a workflow's log wait for lines, or for its end.
 func LogOf(id string) string { return "log/" + id }
 
-// moved wakes those who wait for a workflow that a commit has written.
+// moved wakes the calls that wait for a workflow that a commit has written.
 func (l *Ledger) moved(id string) {
 	l.Notify(RunOf(id))
 	l.Notify(LogOf(id))
@@ -65,17 +65,17 @@ func (l *Ledger) Notify(name string) {
 	}
 }
 
-// lookAgain is how often a waiting call looks on its own, for what other processes changed. On Lambda other
-// processes make nearly all changes, so this is half of the time that a long poll takes to pick work up. A look is one
-// small read.
+// lookAgain is how often a waiting call looks on its own, for changes by other processes. On Lambda other processes
+// make nearly all changes, so this is half of the time that a long poll takes to pick work up. A look is one small
+// read.
 const lookAgain = 500 * time.Millisecond
 
 // maxWait is the longest time that a call waits.
 const maxWait = 20 * time.Second
 
-// Await calls look until it reports that there is something, the wait (at most maxWait) is over, or ctx ends. It looks
-// again when it is notified under the name, and every lookAgain. It begins to wait before the first look, and again
-// before each look that follows a notification, so that it cannot miss a change.
+// Await calls look until it reports a find, the wait (at most maxWait) is over, or ctx ends. It looks again when it
+// is notified under the name, and every lookAgain. It begins to wait before the first look, and again before each
+// look that follows a notification, so that it cannot miss a change.
 func (l *Ledger) Await(ctx context.Context, name string, wait time.Duration, look func(notified bool) (bool, error)) error {
 	over := time.NewTimer(min(wait, maxWait))
 	defer over.Stop()

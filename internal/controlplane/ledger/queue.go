@@ -15,12 +15,12 @@ import (
 )
 
 // The queue of a workspace decides which of its runs are in the claimable index, where claims look. The index has
-// only what could start now if the limits of the pool and of the organization allow it. Of the runs that change state
-// it has the first one, and only while no other holds the slot; of the others, as many as the workspace's limit
+// only runs that could start now if the limits of the pool and of the organization allow it. Of the runs that change
+// state it has the first one, and only while no other holds the slot; of the others, as many as the workspace's limit
 // allows. The rest are in the waiting lists of the workspace. So a claim does not need to look at workspaces, and
 // never has to skip a run that waits for another run of its workspace.
 //
-// Each commit that changes a waiting list or what is claimable of a workspace also writes the workspace's queue
+// Each commit that changes the waiting lists or the claimable runs of a workspace also writes the workspace's queue
 // record. The record's version puts such commits in order: if two free or fill a place at once, one loses the race
 // and decides again.
 
@@ -98,8 +98,8 @@ func (c *Change) overtake(ctx context.Context, w *record.Workflow, q *record.Que
 	return true, nil
 }
 
-// leave takes a claimable or active run out of the queue of its workspace. A run whose state could not be written leaves
-// that to be decided on.
+// leave takes a claimable or active run out of the queue of its workspace. If the run could not write its state, the
+// queue then waits for a decision about that state.
 func leave(q *record.Queue, w *record.Workflow) {
 	if w.ChangesState() {
 		q.Changer = ""
@@ -111,8 +111,8 @@ func leave(q *record.Queue, w *record.Workflow) {
 	}
 }
 
-// Decided ends the wait for a decision about a state that could not be written. The note, for the timeline of its run, says
-// who has pushed one, or has given that one up.
+// Decided ends the wait for a decision about a state that could not be written. The note, for the timeline of its
+// run, names the run that pushed a state, or the admin who gave that one up.
 func (c *Change) Decided(ctx context.Context, q *record.Queue, n rules.Note) error {
 	id := q.Unsaved
 	q.Unsaved = ""
@@ -134,14 +134,15 @@ type waiter struct {
 	arriving bool // not in a list yet
 }
 
-// maxPromoted bounds what one commit makes claimable: two operations each. One commit frees one place. Many places
-// become free at once only when a limit is raised, and then the following commits of the workspace fill the rest.
+// maxPromoted bounds the runs that one commit makes claimable: two operations each. One commit frees one place. Many
+// places become free at once only when a limit is raised, and then the following commits of the workspace fill the
+// rest.
 const maxPromoted = 30
 
-// maxWaiting is how many waiting runs are searched for one that pushes a state.
+// maxWaiting bounds the search among waiting runs for one that pushes a state.
 const maxWaiting = 1000
 
-// line is the waiting runs of one kind, with those that are just arriving.
+// line has the waiting runs of one kind, with those that are just arriving.
 type line struct {
 	prefix  string
 	changes bool
@@ -150,9 +151,8 @@ type line struct {
 	read    bool
 }
 
-// Promote makes claimable what there is room for in the queue of a workspace, best rank first: of those that wait
-// there and of those that arrive (new ones, and ones whose claim has ended). One that arrives and is not promoted
-// waits.
+// Promote makes runs of a workspace claimable while there is room, best rank first: of those that wait there and of
+// those that arrive (new ones, and ones whose claim has ended). One that arrives and is not promoted waits.
 func (c *Change) Promote(ctx context.Context, wsid string, arriving ...*record.Workflow) error {
 	q, err := c.Queue(ctx, wsid)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Retention is for how many days an organization keeps what, as it was set some seconds ago at most.
+// Retention is the retention of an organization; a change of it counts after some seconds.
 func (l *Ledger) Retention(ctx context.Context, org string) (record.Retention, error) {
 	k := record.OrganizationKey(org)
 	r, _, err := l.recent(ctx, l.Now(), k)
@@ -23,7 +23,7 @@ func (l *Ledger) Retention(ctx context.Context, org string) (record.Retention, e
 	return o.Days(), err
 }
 
-// LimitKeys are the records that OrganizationLimit goes by; none if this process has read them just now.
+// LimitKeys are the records that OrganizationLimit reads; none if this process has read them just now.
 func (l *Ledger) LimitKeys(org string) []store.Key {
 	k := record.OrganizationKey(org)
 	if l.clock.has(l.Now(), k) {
@@ -32,9 +32,9 @@ func (l *Ledger) LimitKeys(org string) []store.Key {
 	return []store.Key{k}
 }
 
-// OrganizationLimit is how many workflows of an organization may be active, as it was set some seconds ago at most. Where
-// it sets no limit, the one that is given holds.
-func (c *Change) OrganizationLimit(ctx context.Context, org string, most int) (int, error) {
+// OrganizationLimit is how many workflows of an organization may be active; a change of it counts after some seconds.
+// If the organization sets none, it is fallback.
+func (c *Change) OrganizationLimit(ctx context.Context, org string, fallback int) (int, error) {
 	k := record.OrganizationKey(org)
 	if c.asked[k] && c.Read[k].Value != nil {
 		c.ledger.clock.keep(c.Now, c.Read[k])
@@ -44,7 +44,7 @@ func (c *Change) OrganizationLimit(ctx context.Context, org string, most int) (i
 		return 0, err
 	}
 	o, _, err := Get[record.Organization](r, k)
-	return cmp.Or(o.Limit, most), err
+	return cmp.Or(o.Limit, fallback), err
 }
 
 // kept refuses a run that is past its retention, whether or not its records are deleted by now.
@@ -60,11 +60,10 @@ func (l *Ledger) kept(ctx context.Context, w *record.Workflow) error {
 	return err
 }
 
-// timesKept is how long a process goes by a retention when it writes for a run: it must not read for that in each of
-// its calls.
+// timesKept is how long a process caches a retention for writes of runs: it must not read it in each call.
 const timesKept = time.Hour
 
-// Times is the retention by which what a run writes now gets its time.
+// Times is the retention that sets the expiry of records which a run writes now.
 func (l *Ledger) Times(ctx context.Context, org string) (record.Retention, error) {
 	type known struct {
 		days record.Retention

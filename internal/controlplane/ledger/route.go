@@ -9,19 +9,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// The claimable runs of a workspace lie under one key, that of the route in the record of its queue. Where the key
-// changes, the commit that changes the route also moves the claimable runs, as many as fit into it. The route names the
-// old keys until none is left there. Which pools a workspace belongs to is the caller's decision.
+// The claimable runs of a workspace are under one key, that of the route in the record of its queue. If the key
+// changes, the commit that changes the route also moves the claimable runs, as many as fit into it. The route names
+// the old keys until no run remains there. Which pools a workspace belongs to is the caller's decision.
 
-// maxOps is up to how many operations a change makes runs claimable, or moves them. The rest is for what build adds.
+// maxOps bounds the operations of a change that makes runs claimable, or moves them. The rest is for build.
 const maxOps = 80
 
 // fits is how many pairs of operations a change still has room for.
 func (c *Change) fits() int { return min(maxPromoted, (maxOps-len(c.ops))/2) }
 
-// Route leads a workspace to another key. It reports whether claimable runs are left under old keys: the next Route
-// goes on with them.
-func (c *Change) Route(ctx context.Context, wsid string, to record.Route) (left bool, err error) {
+// Route leads a workspace to another key. more says that claimable runs remain under old keys: the next Route goes on
+// with them.
+func (c *Change) Route(ctx context.Context, wsid string, to record.Route) (more bool, err error) {
 	q, err := c.Queue(ctx, wsid)
 	if err != nil {
 		return false, err
@@ -49,14 +49,14 @@ func (c *Change) Route(ctx context.Context, wsid string, to record.Route) (left 
 	return false, nil
 }
 
-// claimable is a claimable run and where its entry lies.
+// claimable is a claimable run and the key of its entry.
 type claimable struct {
 	w  record.Workflow
 	at store.Key
 }
 
-// claimables finds which of some runs have entries under keys. Their records are not part of the change: what moves
-// them also writes the queue's record, or deletes the entry.
+// claimables finds which of some runs have entries under keys. Their records are not part of the change: any change
+// that moves them also writes the queue's record, or deletes the entry.
 func (c *Change) claimables(ctx context.Context, ids, under []string) (out []claimable, err error) {
 	slices.Sort(ids)
 	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return id == "" })
@@ -94,7 +94,7 @@ func (c *Change) claimables(ctx context.Context, ids, under []string) (out []cla
 	return out, nil
 }
 
-// place puts an entry into the claimable index, and wakes who may claim it.
+// place puts an entry into the claimable index, and wakes the pools that may claim it.
 func (c *Change) place(q *record.Queue, rank string, e record.Entry) {
 	c.Create(store.Key{Part: record.ClaimPart(q.Route.Key, e.Type), Sort: rank}, e)
 	for _, pool := range q.Route.Wake {
@@ -102,7 +102,7 @@ func (c *Change) place(q *record.Queue, rank string, e record.Entry) {
 	}
 }
 
-// claimKeys are where the entry of a claimable run may lie.
+// claimKeys are the keys that the entry of a claimable run may have.
 func claimKeys(q *record.Queue, w *record.Workflow) (keys []store.Key) {
 	for _, route := range append([]string{q.Route.Key}, q.Route.Old...) {
 		keys = append(keys, w.ClaimKey(route))

@@ -11,7 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// A wake tells the poller of a pool that there may be work. It is only a shortcut: it carries nothing and may be
+// A wake notifies the poller of a pool that there may be work. It is only a shortcut: it has no content and may be
 // lost, because a poller also looks again on its own.
 
 // wakeEvery is how old a wake mark must be before another wake is sent for it: the earlier wake may have been lost.
@@ -24,16 +24,16 @@ const wakeTime = time.Second
 // Waker wakes the poller of a pool.
 type Waker interface {
 	// Wake starts the pool's target, as an admin set it. It returns as soon as the wake is on its way, and waits
-	// neither for an answer nor for the result. It carries nothing. It may be called concurrently, and may wake a
-	// target twice.
+	// neither for an answer nor for the result. The wake has no content. Wake may be called concurrently, and may
+	// wake a target twice.
 	Wake(ctx context.Context, target string) error
 }
 
 // maxWoken bounds how many pools one commit wakes; the others wait for their schedule.
 const maxWoken = 10
 
-// mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that do
-// so at the same moment one gets through, so a change that lost a race leaves its marks to owe.
+// mark sets in the commit itself the marks that the change has read and that are clear or old. Of many changes that
+// do so at the same moment one gets through, so owe sets the marks of a change that lost a race.
 func (c *Change) mark() {
 	if !c.ledger.marks() {
 		return
@@ -57,7 +57,7 @@ func isDue(r Read, pool string, now time.Time) bool {
 	return err == nil && (mark.At.IsZero() || now.Sub(mark.At) >= wakeEvery)
 }
 
-// target is what a wake of a pool starts; "" if there is nothing.
+// target is the target that a wake of a pool starts; "" if it has none.
 func (l *Ledger) target(r Read, pool string) string {
 	to, _, err := Get[record.WakeTarget](r, record.WakeTargetKey(pool))
 	if err != nil {
@@ -84,7 +84,7 @@ func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]stri
 	if !l.marks() {
 		return
 	}
-	// The work is there, whoever asked for it: if the client leaves, the wake is still sent.
+	// The work is there: the wake is sent even if the client has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 	defer cancel()
 	unmarked := slices.DeleteFunc(pools, func(pool string) bool { _, ok := marked[pool]; return ok })
@@ -110,7 +110,7 @@ func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]stri
 // is notified, or looks anyway when it begins.
 func (l *Ledger) marks() bool { return !l.alone || l.waker != nil }
 
-// markNow sets the marks of pools that are clear or old, and returns what to wake then.
+// markNow sets the marks of pools that are clear or old, and returns the targets to wake then.
 func (l *Ledger) markNow(ctx context.Context, pools []string) (targets []string) {
 	var keys []store.Key
 	for _, pool := range pools {

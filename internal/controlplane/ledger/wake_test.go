@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 )
 
-// waker notes what it is to wake, and fails for a caller that has left.
+// waker notes its targets, and fails for a caller that has gone.
 type waker struct{ targets []string }
 
 func (w *waker) Wake(ctx context.Context, target string) error {

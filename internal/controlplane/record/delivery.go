@@ -8,8 +8,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// OutboxEvent is that something has happened of which people may want to be told. It is written in the commit in which it
-// happens, and removed in the one that makes deliveries of it. It has no values of plans, no outputs and no secrets.
+// OutboxEvent is an event that people may want to be notified of. It is written in the commit that causes it, and
+// removed in the commit that makes its deliveries. It has no values of plans, no outputs and no secrets.
 type OutboxEvent struct {
 	Event       string             `json:"event"` // api.Event*
 	Workflow    string             `json:"wf"`
@@ -20,45 +20,45 @@ type OutboxEvent struct {
 	Reason      workflow.Reason    `json:"reason,omitempty"`
 	Detail      string             `json:"detail,omitempty"`
 	Changes     *api.Changes       `json:"changes,omitempty"` // the counts alone
-	By          string             `json:"by,omitempty"`      // who submitted the run
-	Trigger     *Trigger           `json:"trigger,omitempty"` // what did in place of a person
+	By          string             `json:"by,omitempty"`      // submitter of the run
+	Trigger     *Trigger           `json:"trigger,omitempty"` // of a run that no person submitted
 	At          time.Time          `json:"at"`
 }
 
-// EventMoved is that a run of a pull request or a tree has ended, or that its plan was decided on: the comment says so,
-// and the tree goes on. No notification tells it.
+// EventMoved means that a run of a pull request or a tree has ended, or that its plan was decided on: the comment is
+// updated, and the tree goes on. It makes no notification.
 const EventMoved = "moved"
 
-// OutboxEventOf is news of a workflow as it is now.
+// OutboxEventOf is an event of a workflow with its present values.
 func OutboxEventOf(event string, w *Workflow, at time.Time) OutboxEvent {
 	return OutboxEvent{Event: event, Workflow: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Type: w.Type, Op: w.Op, Reason: w.Reason, Detail: w.Detail, Changes: w.Changes, By: w.By, Trigger: w.Trigger, At: at}
 }
 
-// OutboxPart has the news of an organization, the oldest first.
+// OutboxPart has the outbox events of an organization, the oldest first.
 func OutboxPart(org string) string { return "outbox/" + org }
 
-// OutboxKey is where a new one lies.
+// OutboxKey is the key of a new event.
 func OutboxKey(org string, at time.Time) store.Key {
 	return store.Key{Part: OutboxPart(org), Sort: At(at) + "/" + Random(6)}
 }
 
-// Stuck says when it was told last that runs are stuck in a pool.
+// Stuck is when the last notification of stuck runs in a pool was made.
 type Stuck struct {
 	At time.Time `json:"at"`
 }
 
-// StuckKey is where that is for a pool; an empty id is of runs that no pool is chosen for yet.
+// StuckKey is the key of the Stuck of a pool; an empty id is for runs without a chosen pool.
 func StuckKey(org, poolID string) store.Key {
 	return store.Key{Part: "stuck/" + org, Sort: "pool/" + poolID}
 }
 
-// Delivery is something that the control plane wants done elsewhere. The side of its pool claims it for a time, does it
-// and reports. Exactly one of the pointers says what it is.
+// Delivery is an action that the control plane wants done elsewhere. The side of its pool claims it for a time, does
+// it and reports. Exactly one of the pointers is set.
 type Delivery struct {
 	ID      string    `json:"id"`
 	Org     string    `json:"org"`
 	Kind    string    `json:"kind"` // api.Deliver*
-	For     string    `json:"for"`  // name of what wants it
+	For     string    `json:"for"`  // name of the notification or git host that it is for
 	ForID   string    `json:"for_id"`
 	PoolID  string    `json:"pool_id,omitempty"`
 	Pool    string    `json:"pool"` // its name
@@ -67,7 +67,7 @@ type Delivery struct {
 	Tries   int       `json:"tries,omitempty"` // attempts since Since
 	Detail  string    `json:"detail,omitempty"`
 	Created time.Time `json:"created"`
-	Since   time.Time `json:"since"`          // when it was made, or replayed last: it is tried for a day from then on
+	Since   time.Time `json:"since"`          // when it was made, or last replayed: it is tried for a day from then on
 	Next    time.Time `json:"next,omitzero"`  // when it is due: for its next try, or because its lease lapses
 	Due     string    `json:"due,omitempty"`  // sort key of its entry among those of its pool
 	Ended   time.Time `json:"ended,omitzero"` // when it was done or given up
@@ -84,7 +84,7 @@ type Notice struct {
 	Body      string `json:"body"`
 }
 
-// DeliveryIDs is how the ids of deliveries begin.
+// DeliveryIDs is the prefix of the ids of deliveries.
 const DeliveryIDs = "dlv_"
 
 // How long deliveries are kept, and tried.
@@ -94,8 +94,8 @@ const (
 	DeliveryKeptFailed = 14 * Day       // since its end, or its last change
 )
 
-// Stands is the state of a delivery at a time: one that nobody has done within a day has failed, also if nobody has
-// looked at it since.
+// Stands is the state of a delivery at a time: one that is not done within a day has failed, even if no pass has seen
+// it since.
 func (d Delivery) Stands(now time.Time) string {
 	over := !now.Before(d.Since.Add(DeliveryTried))
 	if over && (d.State == api.DeliveryWaiting || d.State == api.DeliveryClaimed && !now.Before(d.Next)) {
@@ -130,7 +130,7 @@ func (d Deliveries) Due(now time.Time) bool { return !d.Next.IsZero() && !now.Be
 // DeliveryPart has the deliveries of an organization, the oldest first.
 func DeliveryPart(org string) string { return "delivery/" + org }
 
-// DeliveryKey is where a delivery lies.
+// DeliveryKey is the key of a delivery.
 func DeliveryKey(org, id string) store.Key { return store.Key{Part: DeliveryPart(org), Sort: id} }
 
 // UndoneIndex is the partition of Index1 that lists the deliveries of an organization that are not done, the oldest first.
@@ -149,10 +149,10 @@ func EncodeDelivery(d Delivery) store.Record {
 // DuePart has an entry for each delivery of a pool that is not over, the earliest due first.
 func DuePart(poolID string) string { return "deliver/" + poolID }
 
-// DueKey is where the entry of a delivery lies.
+// DueKey is the key of the entry of a delivery.
 func DueKey(poolID, due string) store.Key { return store.Key{Part: DuePart(poolID), Sort: due} }
 
-// DeliveriesKey is where the Deliveries of a pool lie.
+// DeliveriesKey is the key of the Deliveries of a pool.
 func DeliveriesKey(poolID string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "deliveries"}
 }

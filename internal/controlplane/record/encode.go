@@ -44,7 +44,7 @@ func Decode[T any](r store.Record) (v T, err error) {
 	return v, err
 }
 
-// DecodeInto reads the value of a record into what v points at.
+// DecodeInto decodes the value of a record into v, which is a pointer.
 func DecodeInto(r store.Record, v any) error {
 	if err := json.Unmarshal(r.Value, v); err != nil {
 		return fmt.Errorf("cannot decode record %s: %w", r.Key, err)

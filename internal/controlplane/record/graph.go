@@ -13,33 +13,34 @@ import (
 func GraphKey(org string) store.Key { return store.Key{Part: OrganizationPart(org), Sort: "graph"} }
 
 // Graph says which workspaces of an organization depend on which, by their names. Every change of a dependency, and
-// every end of a workspace, writes it: of two changes at once the second is decided on what the first left. So no two of
-// them make a cycle, and none depends on a workspace that is gone.
+// every deletion of a workspace, writes it: of two changes at once the second is decided on the result of the first.
+// So no two of them make a cycle, and none depends on a deleted workspace.
 type Graph struct {
-	On        map[string][]string `json:"on,omitempty"`        // what a workspace depends on, sorted
-	Sensitive map[string][]string `json:"sensitive,omitempty"` // of which of them it takes sensitive outputs
+	On        map[string][]string `json:"on,omitempty"`        // by workspace: its dependencies, sorted
+	Sensitive map[string][]string `json:"sensitive,omitempty"` // those of them whose sensitive outputs it takes
 }
 
-// MaxDependencies is how many an organization may have: they lie in one record.
+// MaxDependencies is how many an organization may have: they are stored in one record.
 const MaxDependencies = 2_000
 
-// ProducedKey has what the last run that changed the state of a workspace left for others.
+// ProducedKey is the key of the Produced of a workspace.
 func ProducedKey(org, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "produced/" + wsid}
 }
 
-// Produced is what the last successful run of a workspace that may have changed its state left for others.
+// Produced has the outputs, for other workspaces, of a workspace's last successful run that may have changed its
+// state.
 type Produced struct {
 	Workflow  string             `json:"wf"`
 	Attempt   int                `json:"attempt"`
 	Op        workflow.Operation `json:"op"`
-	Submitted time.Time          `json:"submitted"` // when that run was: its artifacts are kept by that
+	Submitted time.Time          `json:"submitted"` // when that run was submitted: the retention of its artifacts counts from then
 	At        time.Time          `json:"at"`
 	Outputs   []api.Output       `json:"outputs,omitempty"` // of sensitive ones the names alone
 	Truncated bool               `json:"truncated,omitempty"`
 	Used      string             `json:"used,omitempty"` // digest of the inputs that the run was given; see Attempt
-	// Revision rises when a run changed something. It stands for the values of sensitive outputs, of which nothing is
-	// known here: a digest of a short secret could be guessed.
+	// Revision rises when a run changed something. It stands for the values of sensitive outputs, which are unknown
+	// here: a digest of a short secret could be guessed.
 	Revision  int64             `json:"revision"`
 	Sensitive *SensitiveOutputs `json:"sensitive,omitempty"` // none: it has no sensitive outputs, or nobody takes them
 }
@@ -52,18 +53,18 @@ type SensitiveOutputs struct {
 	Place  api.Place `json:"place"` // names the pool by its id
 }
 
-// GivenKey has what an attempt was given by other workspaces.
+// GivenKey is the key of the Given of an attempt.
 func GivenKey(id string, attempt int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("given/%04d", attempt)}
 }
 
-// Given is what an attempt was given at its start by the outputs of other workspaces.
+// Given has the outputs of other workspaces that an attempt got at its start.
 type Given struct {
 	Variables api.Values   `json:"variables,omitempty"`
 	Sensitive []GivenInput `json:"sensitive,omitempty"`
 }
 
-// GivenInput is an input whose value lies in an artifact of another workspace.
+// GivenInput is an input whose value is in an artifact of another workspace.
 type GivenInput struct {
 	Input    api.WorkspaceInput `json:"input"`
 	Workflow string             `json:"wf"`

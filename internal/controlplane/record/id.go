@@ -36,13 +36,13 @@ func NewID(prefix string, now time.Time) string {
 	return b.String()
 }
 
-// Hash is what is stored of a token or a request in place of itself.
+// Hash is the digest that is stored in place of a token or a request.
 func Hash(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:])
 }
 
-// CheckID refuses what cannot be an id before it becomes part of a key.
+// CheckID refuses an invalid id before it becomes part of a key.
 func CheckID(id string) error {
 	if len(id) > 64 || id == "" || strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-')

@@ -11,65 +11,65 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// RunPrefix is how the partitions of runs begin.
+// RunPrefix is the prefix of the partitions of runs.
 const RunPrefix = "wf/"
 
-// WorkflowKey is where a workflow is; its long parts have keys of their own.
+// WorkflowKey is the key of a workflow; its long parts have keys of their own.
 func WorkflowKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "wf"} }
 
-// BeatKey is where the last sign of life of a run lies.
+// BeatKey is the key of the last sign of life of a run.
 func BeatKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "beat"} }
 
-// ReaderKey is where the reader of a log is noted.
+// ReaderKey is the key of the Reader of a log.
 func ReaderKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "reader"} }
 
-// SpecKey is where the frozen spec of a workflow lies.
+// SpecKey is the key of the frozen spec of a workflow.
 func SpecKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "spec"} }
 
-// EventKey is where one event of a timeline lies.
+// EventKey is the key of one event of a timeline.
 func EventKey(id string, seq int64) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("ev/%010d", seq)}
 }
 
-// AttemptKey is where the hash of a job token lies.
+// AttemptKey is the key of the hash of a job token.
 func AttemptKey(id string, attempt int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("attempt/%04d", attempt)}
 }
 
-// ResultKey is where the result of an attempt lies.
+// ResultKey is the key of the result of an attempt.
 func ResultKey(id string, attempt int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("result/%04d", attempt)}
 }
 
-// StepKey is where a step of an attempt lies.
+// StepKey is the key of a step of an attempt.
 func StepKey(id string, attempt, seq int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("step/%04d/%04d", attempt, seq)}
 }
 
-// LogKey is where the lines of a log from first on lie.
+// LogKey is the key of the chunk of a log that begins with the line first.
 func LogKey(id string, attempt int, first int64) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("%s%012d", LogPrefix(attempt), first)}
 }
 
-// LogsPrefix is how the keys of all chunks of a run begin.
+// LogsPrefix begins the sort keys of all chunks of a run.
 const LogsPrefix = "log/"
 
-// LogPrefix is how the keys of the chunks of an attempt's log begin.
+// LogPrefix begins the sort keys of the chunks of an attempt's log.
 func LogPrefix(attempt int) string { return fmt.Sprintf("%s%04d/", LogsPrefix, attempt) }
 
 // QueuePart has the queue of a workspace: its record and its waiting lists.
 func QueuePart(wsid string) string { return "lane/" + wsid }
 
-// QueueKey is where the record of a workspace's queue lies.
+// QueueKey is the key of the record of a workspace's queue.
 func QueueKey(wsid string) store.Key { return store.Key{Part: QueuePart(wsid), Sort: "lane"} }
 
 // LimitPart has the limits of an organization.
 func LimitPart(org string) string { return "limit/" + org }
 
-// OrganizationLimitKey is where the active workflows of an organization are counted.
+// OrganizationLimitKey is the key of the count of an organization's active workflows.
 func OrganizationLimitKey(org string) store.Key { return store.Key{Part: LimitPart(org), Sort: "org"} }
 
-// PoolLimitKey is where the active workflows of a pool are counted.
+// PoolLimitKey is the key of the count of a pool's active workflows.
 func PoolLimitKey(org, id string) store.Key {
 	return store.Key{Part: LimitPart(org), Sort: poolLimit + id}
 }
@@ -92,7 +92,8 @@ func freedPart(limit store.Key) string {
 	return "freed/" + strings.TrimPrefix(limit.Part, LimitPart("")) + "/" + limit.Sort
 }
 
-// FreedKey is where the place of one attempt lies. An attempt frees its places once, so the key never comes back.
+// FreedKey is the key of the freed place of one attempt. An attempt frees its places once, so the key is never
+// reused.
 func FreedKey(limit store.Key, id string, attempt int) store.Key {
 	return store.Key{Part: fmt.Sprintf("%s/%d", freedPart(limit), shard(id, freedShards)), Sort: fmt.Sprintf("%s/%04d", id, attempt)}
 }
@@ -100,16 +101,16 @@ func FreedKey(limit store.Key, id string, attempt int) store.Key {
 // CutPart has the pools of an organization whose claims a limit cut short.
 func CutPart(org string) string { return "cut/" + org }
 
-// CutKey is where that is noted for a pool. The record is never deleted while the pool exists.
+// CutKey is the key of the Cut of a pool. The record is never deleted while the pool exists.
 func CutKey(org, poolID string) store.Key { return store.Key{Part: CutPart(org), Sort: poolID} }
 
-// OrganizationKey is where an organization lies.
+// OrganizationKey is the key of an organization.
 func OrganizationKey(org string) store.Key { return store.Key{Part: "orgs", Sort: org} }
 
 // OrganizationPart has the settings of an organization.
 func OrganizationPart(org string) string { return "org/" + org }
 
-// PoolKey is where a pool lies.
+// PoolKey is the key of a pool.
 func PoolKey(org, id string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "pool/" + id}
 }
@@ -117,7 +118,7 @@ func PoolKey(org, id string) store.Key {
 // ClosedPart has the closed pools of an organization, which are deleted when their work has ended.
 func ClosedPart(org string) string { return "closed/" + org }
 
-// ClosedKey is where one of them is listed.
+// ClosedKey is the key of one entry there.
 func ClosedKey(org, id string) store.Key { return store.Key{Part: ClosedPart(org), Sort: id} }
 
 // PoolNameKey leads from a pool's name to its id.
@@ -125,56 +126,56 @@ func PoolNameKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "poolname/" + name}
 }
 
-// ProjectKey is where a project lies.
+// ProjectKey is the key of a project.
 func ProjectKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "project/" + name}
 }
 
-// TreeKey is where the record of the whole tree of projects lies.
+// TreeKey is the key of the record of the whole tree of projects.
 func TreeKey(org string) store.Key { return store.Key{Part: OrganizationPart(org), Sort: "tree"} }
 
-// WorkspaceKey is where a workspace lies.
+// WorkspaceKey is the key of a workspace.
 func WorkspaceKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "workspace/" + name}
 }
 
-// StateKey is where the record is of what a workspace's last run found of its engine's state.
+// StateKey is the key of the engine's state as the last run of a workspace found it.
 func StateKey(org, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "state/" + wsid}
 }
 
-// DeletedKey is where a deleted workspace is remembered.
+// DeletedKey is the key of a Deleted.
 func DeletedKey(org, name string, at time.Time, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: fmt.Sprintf("%s%020d/%s", DeletedPrefix(name), at.UnixNano(), wsid)}
 }
 
-// DeletedPrefix is how the keys of all deleted workspaces of a name begin.
+// DeletedPrefix begins the sort keys of all deleted workspaces of a name.
 func DeletedPrefix(name string) string { return "deleted/" + name + "/" }
 
-// TokenIDKey is where a token is found by its id, to manage it.
+// TokenIDKey is the key of a token by its id, to manage it.
 func TokenIDKey(org, id string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "token/" + id}
 }
 
-// TokenKey is where a token is found by its hash, to authenticate a caller.
+// TokenKey is the key of a token by its hash, to authenticate a caller.
 func TokenKey(hash string) store.Key { return store.Key{Part: "token/" + hash, Sort: "token"} }
 
-// SessionKey is where a session of the web pages is found by the hash of its value.
+// SessionKey is the key of a session of the web pages, by the hash of its value.
 func SessionKey(hash string) store.Key { return store.Key{Part: "session/" + hash, Sort: "session"} }
 
-// WakeKey is where the wake mark of a pool lies.
+// WakeKey is the key of the wake mark of a pool.
 func WakeKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "wake"} }
 
-// HoldKey is where the hold of a pool lies.
+// HoldKey is the key of the hold of a pool.
 func HoldKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "hold"} }
 
-// CursorKey is where the cursor of a pool's claims is.
+// CursorKey is the key of the cursor of a pool's claims.
 func CursorKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "cursor"} }
 
-// SoleKey is where the one instance of a pool is stored.
+// SoleKey is the key of the Sole of a pool.
 func SoleKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "sole"} }
 
-// RunnerKey is where an instance of a pool lies.
+// RunnerKey is the key of an instance of a pool.
 func RunnerKey(poolID, name string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "runner/" + name}
 }
@@ -182,22 +183,22 @@ func RunnerKey(poolID, name string) store.Key {
 // ActivePart has the active workflows of a pool.
 func ActivePart(poolID string) string { return "active/" + poolID }
 
-// ActiveKey is where one of them is listed.
+// ActiveKey is the key of one entry there.
 func ActiveKey(poolID, id string) store.Key { return store.Key{Part: ActivePart(poolID), Sort: id} }
 
-// ClockKey is where the service clock is.
+// ClockKey is the key of the service clock.
 func ClockKey() store.Key { return store.Key{Part: "pass", Sort: "clock"} }
 
-// PurgedKey is where it is stored how far the logs of an organization are purged.
+// PurgedKey is the key of the Purged of an organization.
 func PurgedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "purged/" + org} }
 
-// PoolCallKey is where the last call of a pool is stored.
+// PoolCallKey is the key of the last call of a pool.
 func PoolCallKey(poolID string) store.Key { return store.Key{Part: "pool/" + poolID, Sort: "call"} }
 
-// PlacesKey says where the next pass goes on that was cut short.
+// PlacesKey is the key of the Places.
 func PlacesKey() store.Key { return store.Key{Part: "pass", Sort: "places"} }
 
-// IdempotencyKey is where the use of an Idempotency-Key is stored.
+// IdempotencyKey is the key of the use of an Idempotency-Key.
 func IdempotencyKey(org, who, key string) store.Key {
 	return store.Key{Part: "idem/" + org, Sort: who + "/" + key}
 }
@@ -205,7 +206,7 @@ func IdempotencyKey(org, who, key string) store.Key {
 // AuditPart has the audit trail of an organization.
 func AuditPart(org string) string { return "audit/" + org }
 
-// AuditKey is where a new line of the audit trail lies.
+// AuditKey is the key of a new line of the audit trail.
 func AuditKey(org string, at time.Time) store.Key {
 	return store.Key{Part: AuditPart(org), Sort: At(at) + "/" + Random(6)}
 }
@@ -213,15 +214,15 @@ func AuditKey(org string, at time.Time) store.Key {
 // SealPart has the seals of the audit trail of an organization.
 func SealPart(org string) string { return "seal/" + org }
 
-// SealKey is where a seal lies.
+// SealKey is the key of a seal.
 func SealKey(org string, number int64) store.Key {
 	return store.Key{Part: SealPart(org), Sort: fmt.Sprintf("%012d", number)}
 }
 
-// SealedKey is where it is stored how far the audit trail of an organization is sealed.
+// SealedKey is the key of the Sealed of an organization.
 func SealedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "sealed/" + org} }
 
-// ForwardedKey is where it is stored how far that trail is forwarded.
+// ForwardedKey is the key of the Forwarded of an organization.
 func ForwardedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "forwarded/" + org} }
 
 // The kinds of timers: of claims and of queue time-outs on the wall clock, and of runs on the service clock. Each kind
@@ -232,8 +233,8 @@ const (
 	ServiceTimers = "s/"
 )
 
-// Timers are written several times in the life of a job, and freed places twice. So each of them lies in one of several
-// partitions, by its workflow's id.
+// Timers are written several times in the life of a job, and freed places twice. So they are spread over several
+// partitions, by the workflow's id.
 const (
 	timerShards = 4
 	freedShards = 8
@@ -256,10 +257,10 @@ func parts(of string, n int) []string {
 	return out
 }
 
-// Due is how the keys of timers of one kind and one time begin.
+// Due begins the sort keys of timers of one kind and one time.
 func Due(kind string, at int64) string { return fmt.Sprintf("%s%015d/", kind, at) }
 
-// TimerKey is where a timer of a workflow is; the earliest comes first.
+// TimerKey is the key of a timer of a workflow; the earliest comes first.
 func TimerKey(org, due, id string) store.Key {
 	return store.Key{Part: fmt.Sprintf("timer/%s/%d", org, shard(id, timerShards)), Sort: due + "/" + id}
 }
@@ -272,7 +273,7 @@ func (w *Workflow) Rank() string {
 	return fmt.Sprintf("%04d/%020d/%s", 1000-w.Priority, w.Submitted.UnixNano(), w.ID)
 }
 
-// ClaimKey is where the entry of a claimable workflow lies under the key of a Route.
+// ClaimKey is the key of the entry of a claimable workflow under the key of a Route.
 func (w *Workflow) ClaimKey(route string) store.Key {
 	return store.Key{Part: ClaimPart(route, w.Type), Sort: w.Rank()}
 }
@@ -283,7 +284,7 @@ const (
 	WaitOthers   = "wait/o/"
 )
 
-// WaitKey is where the entry of a workflow is that waits in its workspace.
+// WaitKey is the key of the entry of a workflow that waits in its workspace.
 func (w *Workflow) WaitKey() store.Key {
 	list := WaitOthers
 	if w.ChangesState() {
@@ -297,7 +298,8 @@ func (w *Workflow) Entry() Entry {
 	return Entry{ID: w.ID, Workspace: w.Workspace, WorkspaceID: w.WorkspaceID, Pin: w.PlanPin(), Type: w.Type, Push: w.Op == workflow.StatePush}
 }
 
-// PlanPin is who has the plan that a run applies: see Entry. The run is of their pool from its submission on.
+// PlanPin names the pool or instance that has the plan which a run applies: see Entry. The run belongs to that pool
+// from its submission on.
 func (w *Workflow) PlanPin() string {
 	switch {
 	case w.PlanOf == "":
@@ -308,7 +310,7 @@ func (w *Workflow) PlanPin() string {
 	return w.PoolID + "/" + w.Pin
 }
 
-// WakeTargetKey is where the wake target of a pool lies.
+// WakeTargetKey is the key of the wake target of a pool.
 func WakeTargetKey(poolID string) store.Key {
 	return store.Key{Part: "pool/" + poolID, Sort: "wake-target"}
 }
@@ -327,7 +329,7 @@ func Under(part, prefix string, limit int) store.Scan {
 // After returns the first key after all that start with prefix, which ends with '/'.
 func After(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
-// RankedAt is when the workflow was submitted whose rank this is; zero if it is no rank.
+// RankedAt is the submission time of the workflow with this rank; zero if it is not a rank.
 func RankedAt(rank string) time.Time {
 	_, rest, _ := strings.Cut(rank, "/")
 	nano, _, _ := strings.Cut(rest, "/")

@@ -45,13 +45,13 @@ const (
 )
 
 // BlobName names the blob of packed lines. The name follows from the content, so a repeat writes the same blob. It
-// begins with the days for which the log is kept, because that is all that a rule of S3 can go by.
+// begins with the days for which the log is kept, because a lifecycle rule of S3 can only match a prefix.
 func BlobName(days int, id string, attempt int, lines []byte) string {
 	sum := sha256.Sum256(lines)
 	return fmt.Sprintf("logs/%d/%s/%04d/%s", days, id, attempt, hex.EncodeToString(sum[:]))
 }
 
-// BlobDirs is how the names of all blobs of a run may begin.
+// BlobDirs are the prefixes that the names of a run's blobs may have.
 func BlobDirs(id string) (all []string) {
 	for _, days := range api.LogRetentions() {
 		all = append(all, fmt.Sprintf("logs/%d/%s", days, id))
@@ -128,8 +128,8 @@ const (
 	endOfPiece = 0xfe // the line goes on in the next one
 )
 
-// dictionary is what the logs of engines often say, the most frequent at the end. It makes small chunks a third
-// smaller. It belongs to the form of a chunk: another dictionary needs a form of its own.
+// dictionary has phrases that are frequent in the logs of engines, the most frequent at the end. It makes small
+// chunks a third smaller. It belongs to the form of a chunk: another dictionary needs a form of its own.
 var dictionary = []byte(strings.ReplaceAll(`Initializing the backend...
 Initializing provider plugins...
 - Installing hashicorp/aws v
@@ -234,7 +234,7 @@ var errPacked = errors.New("these are not the lines of a chunk")
 // The times that have a text.
 var firstTime, lastTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli(), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMilli()
 
-// UnpackLines reverses PackLines. It reads no more than the bounds allow, whatever it is given.
+// UnpackLines reverses PackLines. It reads no more than the bounds allow.
 func UnpackLines(packed []byte) ([]api.LogLine, error) {
 	raw, err := io.ReadAll(io.LimitReader(flate.NewReaderDict(bytes.NewReader(packed), dictionary), maxUnpacked+1))
 	if err != nil || len(raw) > maxUnpacked {

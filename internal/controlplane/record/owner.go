@@ -12,9 +12,9 @@ import (
 type Owner struct {
 	ID   string `json:"id"`
 	Name string `json:"name"` // of the same workspace: no workspace is renamed
-	// Lineage is that of the state which was last seen in a place; empty where there is none, and of a lineage's record.
+	// Lineage is that of the state which was last seen in a place; empty if there is none, and in a lineage's record.
 	Lineage string `json:"lineage,omitempty"`
-	// Place is where a lineage is kept; empty of a place's record.
+	// Place is where a lineage is kept; empty in a place's record.
 	Place string `json:"place,omitempty"`
 	// Copies has the ids of other workspaces which an admin lets change a copy of the state.
 	Copies []string `json:"copies,omitempty"`
@@ -40,5 +40,5 @@ type Refused struct {
 	States []api.StateRef `json:"states"`
 }
 
-// RefusedKey is where they lie.
+// RefusedKey is the key of the Refused of a run.
 func RefusedKey(id string) store.Key { return store.Key{Part: RunPrefix + id, Sort: "refused"} }

@@ -7,15 +7,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Policies has what the runs of an organization are held to, in one record, so that a submission and a start read one
-// key: the policy groups that are not disabled, and the waivers that were in force when it was written, both by name.
-// Each change of a group or of a waiver writes it in the same commit.
+// Policies has the policies of an organization in one record, so that a submission and a start read one key: the
+// policy groups that are not disabled, and the waivers that were in force when it was written, both by name. Each
+// change of a group or of a waiver writes it in the same commit.
 type Policies struct {
 	Groups  []api.PolicyGroup `json:"groups,omitempty"`
 	Waivers []api.Waiver      `json:"waivers,omitempty"`
 }
 
-// PoliciesKey is where the Policies of an organization lie.
+// PoliciesKey is the key of the Policies of an organization.
 func PoliciesKey(org string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "policies"}
 }
@@ -26,7 +26,7 @@ type HeldTo struct {
 	Policies []api.Policy `json:"policies"`
 }
 
-// HeldToKey is where the HeldTo of an attempt lies; there is none where no group held.
+// HeldToKey is the key of the HeldTo of an attempt; there is none if no group held.
 func HeldToKey(id string, attempt int) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: fmt.Sprintf("policies/%04d", attempt)}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Principal is somebody, or a program, to whom an admin gives tokens. It is never deleted, so its name is never another's.
+// Principal is a person or a program that an admin gives tokens to. It is never deleted, so its name is never
+// another's.
 type Principal struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
@@ -19,11 +20,11 @@ type Principal struct {
 // Ref names it.
 func (p Principal) Ref() api.PrincipalRef { return api.PrincipalRef{ID: p.ID, Name: p.Name} }
 
-// PrincipalIDs is how the ids of principals begin.
+// PrincipalIDs is the prefix of the ids of principals.
 const PrincipalIDs = "prn_"
 
-// SubjectID is the id of whoever an issuer knows as a subject: OpenID Connect Core 1.0, 5.7, knows no other claims that
-// tell people apart for good.
+// SubjectID is the id of an issuer's subject: by OpenID Connect Core 1.0, 5.7, no other claims identify people for
+// good.
 func SubjectID(issuer, subject string) string {
 	return PrincipalIDs + Hash(issuer + "\n" + subject)[:40]
 }
@@ -34,7 +35,7 @@ type Issuer struct {
 	Rules []Rule     `json:"rules,omitempty"`
 }
 
-// Rule is a trust rule. Its id is made from what it says: a token names the rule that gave it, and ends with it.
+// Rule is a trust rule. Its id is made from its content: a token names the rule that gave it, and ends with it.
 type Rule struct {
 	ID     string        `json:"id"`
 	PoolID string        `json:"pool,omitempty"`
@@ -61,7 +62,7 @@ type Secret struct {
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Source is what gave a token: the token is valid only as long as that is there.
+// Source is the rule or secret that gave a token: the token is valid only as long as its source exists.
 type Source struct {
 	Issuer  string `json:"issuer,omitempty"`  // name of an issuer
 	Service string `json:"service,omitempty"` // or of a service principal
@@ -69,7 +70,7 @@ type Source struct {
 	Part    string `json:"part"`              // id of the rule or of the secret
 }
 
-// Pipeline is what a pipeline's token said of it when it was exchanged.
+// Pipeline has the claims of a pipeline's token when it was exchanged.
 type Pipeline struct {
 	Protected  bool   `json:"protected,omitempty"`
 	Host       string `json:"host"`
@@ -80,8 +81,8 @@ type Pipeline struct {
 	ActorID    string `json:"actor_id,omitempty"`
 }
 
-// Submitter is who caused the pipeline: HOST/ID, because the id of an account never changes and is never given to
-// another. It is empty where that is not known.
+// Submitter is the account that caused the pipeline: HOST/ID, because the id of an account never changes and is never
+// given to another. It is empty if the account is unknown.
 func (p *Pipeline) Submitter() api.PrincipalRef {
 	if p == nil || p.ActorID == "" {
 		return api.PrincipalRef{}
@@ -98,7 +99,7 @@ func (p *Pipeline) View() *api.Pipeline {
 	return &api.Pipeline{Protected: p.Protected, Host: p.Host, Repository: p.Repository, Commit: p.Commit, Ref: p.Ref, Number: p.Number}
 }
 
-// Key is where the record of the source lies.
+// Key is the key of the record of the source.
 func (s *Source) Key(org string) store.Key {
 	if s.Issuer != "" {
 		return SettingsKey(org, kind.Issuer, s.Issuer)
@@ -106,18 +107,18 @@ func (s *Source) Key(org string) store.Key {
 	return ServiceKey(org, s.Service)
 }
 
-// Session is somebody who is signed in to the web pages.
+// Session is a sign-in to the web pages.
 type Session struct {
 	ID      string    `json:"id"`
 	Org     string    `json:"org"`
-	Name    string    `json:"name"`  // of who signed in, for the audit trail
-	ByID    string    `json:"by_id"` // whose id it is
+	Name    string    `json:"name"`  // of the principal, for the audit trail
+	ByID    string    `json:"by_id"` // id of the principal
 	Token   string    `json:"token"` // hash of the token that it came from and ends with
 	Seen    time.Time `json:"seen"`  // when somebody last did something in it; some minutes late
 	Expires time.Time `json:"expires"`
 }
 
-// Client is what a client id leads to.
+// Client is the service principal of a client id.
 type Client struct {
 	Org  string `json:"org"`
 	Name string `json:"name"`
@@ -129,7 +130,7 @@ const (
 	PrincipalsPrefix = "principal/"
 )
 
-// PrincipalKey is where a principal lies.
+// PrincipalKey is the key of a principal.
 func PrincipalKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: PrincipalsPrefix + name}
 }
@@ -139,15 +140,15 @@ func IssuerURLKey(org, url string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "issuerurl/" + Hash(url)}
 }
 
-// ServiceKey is where a service principal lies.
+// ServiceKey is the key of a service principal.
 func ServiceKey(org, name string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: ServicesPrefix + name}
 }
 
-// ClientKey is where a client id lies.
+// ClientKey is the key of a client id.
 func ClientKey(id string) store.Key { return store.Key{Part: "client/" + id, Sort: "client"} }
 
-// ShortTokenKey is where a token that ends by itself is found by its id. Such tokens are many, so they are not in the
+// ShortTokenKey is the key of a token that ends by itself, by its id. Such tokens are many, so they are not in the
 // list of the others.
 func ShortTokenKey(org, id string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "short/" + id}

@@ -7,23 +7,23 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// HookKey is where it is stored that a body was taken from a git host: a replay is known by it.
+// HookKey is the key of a body that was taken from a git host, to recognise a replay.
 func HookKey(org, hostID, digest string) store.Key {
 	return store.Key{Part: "hook/" + org, Sort: hostID + "/" + digest}
 }
 
-// HookKept is how long that is known. GitHub signs no time, so nothing else tells a replay.
+// HookKept is how long that is stored. GitHub signs no time, so nothing else shows a replay.
 const HookKept = 3 * 24 * time.Hour
 
-// PullKey is where a pull request lies.
+// PullKey is the key of a pull request.
 func PullKey(org, hostID, repository string, number int) store.Key {
 	return store.Key{Part: "pull/" + org, Sort: fmt.Sprintf("%s/%s#%d", hostID, repository, number)}
 }
 
-// PullKept is how long a pull request is known after the last that happened to it.
+// PullKept is how long a pull request is stored after its last event.
 const PullKept = 60 * 24 * time.Hour
 
-// Pull is a pull request of a git host, and what was done about it.
+// Pull is a pull request of a git host, with its previews and its comment.
 type Pull struct {
 	HostID     string        `json:"host_id"`
 	Repository string        `json:"repo"`
@@ -32,9 +32,9 @@ type Pull struct {
 	Head       string        `json:"head,omitempty"`
 	Released   string        `json:"released,omitempty"`    // the commit that a member released
 	ReleasedBy int64         `json:"released_by,omitempty"` // number of that member at the host
-	Read       time.Time     `json:"read,omitzero"`         // when what the host says was taken last
+	Read       time.Time     `json:"read,omitzero"`         // when it was last read from the host
 	Waits      string        `json:"waits,omitempty"`       // why nothing is previewed
-	Note       string        `json:"note,omitempty"`        // what came of the last command
+	Note       string        `json:"note,omitempty"`        // outcome of the last command
 	Previews   []PullPreview `json:"previews,omitempty"`    // of Head; of a merged one also the runs of the merge
 	More       int           `json:"more,omitempty"`        // workspaces that it concerns beyond these
 	Comment    int64         `json:"comment,omitempty"`     // number of ours
@@ -52,7 +52,7 @@ type PullPreview struct {
 	Shown     time.Time `json:"shown,omitzero"`   // when its plan was first in the comment, by the host's clock
 }
 
-// PullDelivery is which pull request a delivery is about.
+// PullDelivery is the pull request that a delivery is about.
 type PullDelivery struct {
 	HostID     string   `json:"host_id"`
 	Repository string   `json:"repo"`
@@ -61,7 +61,7 @@ type PullDelivery struct {
 	Shows      []string `json:"shows,omitempty"` // the runs whose plans are shown, once it is claimed
 }
 
-// Said is a comment as an event told it. It counts only if the host says the same.
+// Said is a comment as an event reported it. It counts only if the host confirms it.
 type Said struct {
 	Comment int64  `json:"comment"`
 	Author  int64  `json:"author"`

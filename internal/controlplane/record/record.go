@@ -31,17 +31,17 @@ type Workflow struct {
 	By          string             `json:"by"`
 	ByID        string             `json:"by_id"`
 	RetryOf     string             `json:"retry_of,omitempty"`
-	Needs       []string           `json:"needs,omitempty"` // what its runner must know: api.Spec.Needs
+	Needs       []string           `json:"needs,omitempty"` // features that its runner must know: api.Spec.Needs
 	Trigger     *Trigger           `json:"trigger,omitempty"`
 	// Unsaved says that its engine could not write the state, which it announced as api.ErroredName, and that this is not
 	// decided yet: see Queue.Unsaved.
 	Unsaved bool `json:"unsaved,omitempty"`
-	// Of a preview: the operation that its plan can be approved for, and whether that was asked for. Of a run that applies
-	// such a plan: the preview.
+	// Of a preview: the operation that its plan can be approved for, and whether that operation was asked for. Of a
+	// run that applies such a plan: the preview.
 	For        workflow.Operation `json:"for,omitempty"`
 	Then       bool               `json:"then,omitempty"`
 	PlanOf     string             `json:"plan_of,omitempty"`
-	Pin        string             `json:"pin,omitempty"` // the instance that alone has the plan; empty: all of the pool have it
+	Pin        string             `json:"pin,omitempty"` // the only instance with the plan; empty: all instances of the pool have it
 	MaxRuntime time.Duration      `json:"max"`
 	OwnMax     bool               `json:"own_max,omitempty"` // the run named its MaxRuntime; else it is the workspace's
 	Options    bool               `json:"options,omitempty"` // the run has options, which are in its spec
@@ -77,7 +77,7 @@ type Workflow struct {
 	Seq      int64  `json:"seq"`                 // events in the timeline so far
 
 	Stuck bool      `json:"stuck,omitempty"` // it was found to be stuck, and is not looked at for that again
-	Look  time.Time `json:"look,omitzero"`   // not before this time; see rules.LooksAt
+	Look  time.Time `json:"look,omitzero"`   // the next check whether it is stuck is not before this time; see rules.LooksAt
 }
 
 // Service has the times of a workflow on the service clock, in Unix ms to be short; 0 means none.
@@ -122,7 +122,7 @@ func (h Holder) Is(run api.Run) bool {
 	return h.Boot != "" && h.Attempt == run.Attempt && h.Task == run.Task && h.Boot == run.Boot
 }
 
-// Submitter is who submitted it.
+// Submitter is the principal that submitted it.
 func (w *Workflow) Submitter() api.PrincipalRef { return api.PrincipalRef{ID: w.ByID, Name: w.By} }
 
 // ChangesState says whether the run needs the slot of its workspace.
@@ -155,14 +155,14 @@ type Entry struct {
 	ID          string `json:"id"`
 	Workspace   string `json:"ws"`
 	WorkspaceID string `json:"wsid"`
-	// Pin is who has the plan that the run applies: the id of a pool, or POOL/INSTANCE; empty for other runs.
+	// Pin is the owner of the plan that the run applies: the id of a pool, or POOL/INSTANCE; empty for other runs.
 	Pin  string        `json:"pin,omitempty"`
 	Type workflow.Type `json:"type"`
 	Push bool          `json:"push,omitempty"` // it pushes a state: see Queue.Unsaved
 }
 
-// Queue is what runs and waits in one workspace. Each commit that changes the waiting lists or the claimable runs of
-// a workspace also writes this record, so that its version orders such commits.
+// Queue has the runs of one workspace that run or wait. Each commit that changes the waiting lists or the claimable
+// runs of a workspace also writes this record, so that its version orders such commits.
 type Queue struct {
 	Changer string `json:"changer,omitempty"` // the state-changing run that is claimable, or holds the slot
 	WaitC   int    `json:"wait_c,omitempty"`  // state-changing runs in the waiting list
@@ -171,8 +171,9 @@ type Queue struct {
 	// Placed has the ids of the other runs that are claimable or active.
 	Placed []string `json:"placed,omitempty"`
 	Route  Route    `json:"route,omitzero"`
-	// Unsaved is the last run whose engine could not write the state to its backend: an artifact of it has what it made.
-	// Until a run has pushed a state, or an admin gives that one up, no other run that changes the state is claimable.
+	// Unsaved is the last run whose engine could not write the state to its backend: the state is in an artifact of
+	// the run. Until a run has pushed a state, or an admin gives that one up, no other run that changes the state is
+	// claimable.
 	Unsaved string `json:"unsaved,omitempty"`
 }
 
@@ -218,10 +219,10 @@ type Organization struct {
 	Name      string    `json:"name"`
 	Created   time.Time `json:"created"`
 	Retention Retention `json:"retention,omitzero"`
-	// DefaultPool is the id of the pool of workspaces for which neither they nor their projects name one; empty means the
+	// DefaultPool is the id of the pool of workspaces if neither they nor their projects name one; empty means the
 	// built-in pool.
 	DefaultPool string `json:"default_pool,omitempty"`
-	Limit       int    `json:"limit,omitempty"` // most active workflows; 0 means what the process was told
+	Limit       int    `json:"limit,omitempty"` // maximum of active workflows; 0 means the process's setting
 }
 
 // Pool is a pool and its settings.
@@ -245,7 +246,8 @@ type Pool struct {
 	Closed        bool            `json:"closed,omitempty"` // deleted; the record is removed when its work has ended
 }
 
-// Assigned is a workspace that a pool is assigned to. The name is for people: it may be another workspace's by now.
+// Assigned is a workspace that a pool is assigned to. The name is for people: by now it may belong to another
+// workspace.
 type Assigned struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -269,8 +271,8 @@ type Project struct {
 	Created     time.Time `json:"created"`
 }
 
-// Tree is written by every change that goes by an organization's whole tree of projects, and by every one that gives roles
-// in projects: two of them are never decided on the same state of it.
+// Tree is written by every change that depends on an organization's whole tree of projects, and by every change of
+// roles in projects: no two of them are decided on the same version of the tree.
 type Tree struct {
 	Changed time.Time `json:"changed"`
 }
@@ -280,15 +282,15 @@ type Workspace struct {
 	ID      string        `json:"id"`
 	Created time.Time     `json:"created"`
 	W       api.Workspace `json:"w"`
-	By      string        `json:"by,omitempty"` // who last changed what its runs do: see Settings
+	By      string        `json:"by,omitempty"` // who last changed its Settings
 	ByID    string        `json:"by_id,omitempty"`
 }
 
-// Editor is who last changed what its runs do.
+// Editor is the principal that last changed its Settings.
 func (w Workspace) Editor() api.PrincipalRef { return api.PrincipalRef{ID: w.ByID, Name: w.By} }
 
-// Settings is a digest of what a plan of the workspace is made with. What only describes the workspace, orders its runs,
-// asks for approvals or says which pull requests preview it does not count.
+// Settings is a digest of the settings that a plan of the workspace depends on. Its description, the order of its
+// runs, its approvals and its rules for pull requests do not count.
 func (w Workspace) Settings() string {
 	s := w.W
 	s.ID, s.Version, s.Description, s.DefaultPriority, s.MaxActive, s.Approval, s.PullRequests, s.After = "", 0, "", 0, 0, nil, nil, nil
@@ -317,7 +319,7 @@ type Token struct {
 	Org      string `json:"org"`
 	Audience string `json:"aud"`
 	Name     string `json:"name"`
-	// Principal is for whom it speaks. A pool's own token speaks for the pool and has none.
+	// Principal is the token's holder. A pool's own token stands for the pool and has none.
 	Principal api.PrincipalRef `json:"principal,omitzero"`
 	Role      string           `json:"role,omitempty"`
 	PoolID    string           `json:"pool,omitempty"`
@@ -328,10 +330,10 @@ type Token struct {
 	Expires  time.Time         `json:"expires,omitzero"`
 	Revoked  bool              `json:"revoked,omitempty"`
 	Hash     string            `json:"hash"`
-	// Of a token that ends by itself: what its holder is (api.Kind*), and what gave it.
+	// Of a token that ends by itself: the kind of its holder (api.Kind*), and its source.
 	Kind   string  `json:"kind,omitempty"`
 	Source *Source `json:"source,omitempty"`
-	// Of a token that was given for that of a git host's pipeline.
+	// Of a token that was exchanged for that of a git host's pipeline.
 	Pipeline *Pipeline `json:"pipeline,omitempty"`
 }
 
@@ -362,8 +364,8 @@ type Wake struct {
 	At time.Time `json:"at"`
 }
 
-// WakeTarget is what is woken for a pool. It is stored near the mark, not in the pool's settings, so that one request
-// reads both.
+// WakeTarget is the target that is woken for a pool. It is stored near the mark, not in the pool's settings, so that
+// one request reads both.
 type WakeTarget struct {
 	Target string `json:"target"`
 }
@@ -379,10 +381,10 @@ type Sole struct {
 	Last     time.Time `json:"last"`
 }
 
-// Idempotency is what an idempotency key was used for.
+// Idempotency is the request that an idempotency key was used for.
 type Idempotency struct {
-	Request string `json:"request"` // hash of what was asked
-	Result  string `json:"result"`  // id of what was made
+	Request string `json:"request"` // hash of the request
+	Result  string `json:"result"`  // id of the created object
 }
 
 // IdempotencyKept is how long a key is remembered.

@@ -9,8 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Retention is for how many days an organization keeps what. Runs, their logs and their artifacts are dated by their
-// submission. 0 means the default.
+// Retention has the days for which an organization keeps its records. Those of runs, logs and artifacts count from
+// the submission of the run. 0 means the default.
 type Retention struct {
 	Workflows int `json:"workflows,omitempty"`
 	Logs      int `json:"logs,omitempty"`
@@ -31,18 +31,18 @@ func (o Organization) Days() Retention {
 	return r
 }
 
-// Day is what retention is counted in.
+// Day is the unit of retention.
 const Day = 24 * time.Hour
 
-// Before is the time before which what was made is past a retention of so many days.
+// Before is the time before which records are past a retention of so many days.
 func Before(now time.Time, days int) time.Time { return now.Add(-time.Duration(days) * Day) }
 
-// ArtifactsUntil is until when the artifacts of a run are kept.
+// ArtifactsUntil is the end of the retention of a run's artifacts.
 func (r Retention) ArtifactsUntil(w *Workflow) time.Time {
 	return w.Submitted.Add(time.Duration(r.Artifacts) * Day)
 }
 
-// ArtifactUntil is until when one of them is kept. A state that could not be written waits for a decision.
+// ArtifactUntil is the end of the retention of one of them. A state that could not be written waits for a decision.
 func (r Retention) ArtifactUntil(w *Workflow, name string) time.Time {
 	if api.IsErrored(name) && !w.Over() {
 		return w.Submitted.Add(api.ErroredDays * Day)
@@ -54,9 +54,9 @@ func (r Retention) ArtifactUntil(w *Workflow, name string) time.Time {
 func (w *Workflow) Over() bool { return w.State.Terminal() && !w.Active && !w.SlotHeld && !w.Unsaved }
 
 // Expires is when the store may delete a record of a run; the zero time means not yet. Logs and artifacts have
-// retentions of their own. The run's own record has a time only when the run is over: whatever stands still for however
-// long, what is active never expires. All else of a run is of use only while the run lives, which is at most days, or to
-// look at it.
+// retentions of their own. The run's own record has a time only when the run is over: an active run never expires,
+// however long it stands still. All other records of a run are of use only while the run lives, which is at most
+// days, or to look at it.
 func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	days := r.Workflows
 	switch {
@@ -71,8 +71,7 @@ func (r Retention) Expires(w *Workflow, k store.Key) time.Time {
 	return w.Submitted.Add(time.Duration(days) * Day)
 }
 
-// Purged is how far the purge has come that deletes logs, and the one of artifacts: all that were submitted before have
-// none.
+// Purged is how far the purge of logs and that of artifacts have come: runs that were submitted before have none.
 type Purged struct {
 	Logs      time.Time `json:"logs"`
 	Artifacts time.Time `json:"artifacts,omitzero"`
@@ -83,7 +82,7 @@ type Sealed struct {
 	Number int64  `json:"number"` // of the last seal
 	To     string `json:"to"`     // its last entry
 	Digest string `json:"digest"`
-	Purged int64  `json:"purged,omitempty"` // of the last seal that is past its retention; it is deleted, or will be
+	Purged int64  `json:"purged,omitempty"` // number of the last seal that is past its retention; it is deleted, or will be
 }
 
 // Forwarded is how far the audit trail of an organization is forwarded to a place.

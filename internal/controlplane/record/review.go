@@ -11,11 +11,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Review is what became of a preview's plan that can be approved. It is made with the preview, without a status, and has
-// its plan from the preview's end on. Each approval and the rejection write it, so that of two decisions at once one is
-// made on what the other left.
+// Review is the review of a preview's plan that can be approved. It is made with the preview, without a status, and
+// has its plan from the preview's end on. Each approval and the rejection write it, so that of two decisions at once
+// the second is made on the result of the first.
 type Review struct {
-	Status         string             `json:"status,omitempty"` // api.Review*; what has expired or is stale is still waiting here
+	Status         string             `json:"status,omitempty"` // api.Review*; an expired or stale review is still waiting here
 	For            workflow.Operation `json:"for"`
 	Plan           api.PlanRef        `json:"plan,omitzero"`
 	Values         string             `json:"values,omitempty"` // api.PlanMade.Values; only to be compared, and shown to nobody
@@ -26,7 +26,7 @@ type Review struct {
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty"`
 	AfterMerge     bool               `json:"after_merge,omitempty"` // of a pull request: its approvals are carried over, and apply nothing
 	Submitters     api.PrincipalRefs  `json:"submitters,omitempty"`
-	Strangers      bool               `json:"strangers,omitempty"` // somebody who takes part in what is applied is not a principal, so not in Submitters
+	Strangers      bool               `json:"strangers,omitempty"` // an author of the applied changes is not a principal, so not in Submitters
 	Needed         int                `json:"needed,omitempty"`
 	NeededWhy      string             `json:"needed_why,omitempty"` // why more than one
 	Votes          []api.Vote         `json:"votes,omitempty"`
@@ -36,7 +36,7 @@ type Review struct {
 	CarriedTo      string             `json:"carried_to,omitempty"`   // and the one that has them now
 }
 
-// Base is the state that a plan was made on; the zero value is that there was none.
+// Base is the state that a plan was made on; the zero value means that there was none.
 type Base struct {
 	Lineage string `json:"lineage,omitempty"`
 	Serial  int64  `json:"serial,omitempty"`
@@ -60,7 +60,7 @@ const CarriedPrefixes = "carried/"
 // CarriedPrefix begins the sort keys of those of one workspace.
 func CarriedPrefix(wsid string) string { return CarriedPrefixes + wsid + "/" }
 
-// ApprovalKey has what a project requires before a plan is applied: an api.Approval. An empty project is the
+// ApprovalKey is the key of the approval requirements of a project: an api.Approval. An empty project is the
 // organization.
 func ApprovalKey(org, project string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "approval/" + project}
@@ -75,13 +75,13 @@ func ReviewPart(org string) string { return "review/" + org }
 // AwaitedKey is an entry of that list, an Awaited.
 func AwaitedKey(org, id string) store.Key { return store.Key{Part: ReviewPart(org), Sort: id} }
 
-// AppliedKey has what was applied last of a workspace.
+// AppliedKey is the key of the Applied of a workspace.
 func AppliedKey(org, wsid string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "applied/" + wsid}
 }
 
-// Applied is the commit of the git source whose plan was applied last, as an approval let it, and the commit of a push
-// that was applied last, which nobody need have approved.
+// Applied has the commit of the git source whose approved plan was applied last, and the last applied commit of a
+// push, which may have needed no approval.
 type Applied struct {
 	Commit string             `json:"commit,omitempty"`
 	Push   *api.AppliedCommit `json:"push,omitempty"`
@@ -92,7 +92,7 @@ func ArtifactKey(id string, attempt int, name string) store.Key {
 	return store.Key{Part: RunPrefix + id, Sort: AttemptArtifacts(attempt) + name}
 }
 
-// AttemptArtifacts is how the keys of the artifacts of an attempt begin.
+// AttemptArtifacts begins the sort keys of the artifacts of an attempt.
 func AttemptArtifacts(attempt int) string { return fmt.Sprintf("%s%04d/", ArtifactsPrefix, attempt) }
 
 // ArtifactOf reads the key of an artifact.

@@ -14,20 +14,20 @@ type Route struct {
 	Key   string   `json:"key,omitempty"`
 	Epoch int64    `json:"epoch,omitempty"` // of Routes, when the workspace was routed; another one is out of date
 	Scope Scope    `json:"scope,omitzero"`
-	Wake  []string `json:"wake,omitempty"` // ids of pools that are woken when one of them becomes claimable
-	Old   []string `json:"old,omitempty"`  // other keys under which some may still lie
+	Wake  []string `json:"wake,omitempty"` // ids of pools that are woken when a run becomes claimable
+	Old   []string `json:"old,omitempty"`  // other keys that may still have claimable runs
 }
 
 // Fresh says whether a route is that of the present settings.
 func (r Route) Fresh(now Routes) bool { return r.Key != "" && r.Epoch == now.Epoch }
 
-// Scope is what the assignments of a pool are compared with.
+// Scope has the properties of a workspace that the assignments of a pool are compared with.
 type Scope struct {
 	ID        string   `json:"id,omitempty"` // of the workspace
 	Workspace string   `json:"ws,omitempty"` // its name, for people
 	Stack     string   `json:"stack,omitempty"`
 	Namespace string   `json:"ns,omitempty"`
-	Projects  []string `json:"projects,omitempty"` // the nearest first; the root is left out
+	Projects  []string `json:"projects,omitempty"` // the nearest first; without the root
 	Role      string   `json:"role,omitempty"`     // path of the workspace's role; empty means that it has none
 }
 
@@ -36,9 +36,9 @@ func (s Scope) Equal(o Scope) bool {
 	return s.ID == o.ID && s.Workspace == o.Workspace && s.Stack == o.Stack && s.Namespace == o.Namespace && s.Role == o.Role && slices.Equal(s.Projects, o.Projects)
 }
 
-// Routes is what the claims and submits of an organization go by. Each change that may lead workspaces to another pool
-// raises the epoch: until a workspace is routed again, nothing of it is claimed. A claim names the version of this
-// record in its commit. No record is epoch 0.
+// Routes is the routing state of an organization, which its claims and submits follow. Each change that may lead
+// workspaces to another pool raises the epoch: until a workspace is routed again, none of its runs is claimed. A
+// claim names the version of this record in its commit. No record is epoch 0.
 type Routes struct {
 	Epoch int64 `json:"epoch"`
 	// Scopes counts changes of a scope under an unchanged key. They make no route out of date, but a claim that has read
@@ -48,22 +48,21 @@ type Routes struct {
 	Pins   map[string]int `json:"pins,omitempty"`   // names of the instances that workspaces are pinned to, as well
 }
 
-// Zero says whether nothing was ever routed to another pool, and there is nothing but pools to route to.
+// Zero says whether no workspace was ever routed to another pool, and pools are the only routes.
 func (r *Routes) Zero() bool {
 	return r.Epoch == 0 && r.Scopes == 0 && len(r.Labels) == 0 && len(r.Pins) == 0
 }
 
-// Rerouting says that the workspaces of an organization are being routed again: those up to After are done.
+// Rerouting is how far the workspaces of an organization are routed again: those up to After are done.
 type Rerouting struct {
 	Epoch int64  `json:"epoch"`
 	After string `json:"after,omitempty"`
 }
 
-// RoutesKey is where an organization's Routes are.
+// RoutesKey is the key of an organization's Routes.
 func RoutesKey(org string) store.Key { return store.Key{Part: OrganizationPart(org), Sort: "routes"} }
 
-// ReroutingKey is where it is stored how far the workspaces of an organization are routed again. The pass reads it with
-// the limits.
+// ReroutingKey is the key of an organization's Rerouting. The pass reads it with the limits.
 func ReroutingKey(org string) store.Key { return store.Key{Part: LimitPart(org), Sort: "rerouting"} }
 
 const (

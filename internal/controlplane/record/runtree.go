@@ -9,8 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// RunTree is runs of a workspace and of all that depend on it. Its nodes are fixed when it is made; what depends on what
-// is read anew at each step. The commit that submits a node's run writes it too, so that a node has one run.
+// RunTree is the runs of a workspace and of all its dependents. Its nodes are fixed when it is made; the dependencies
+// are read anew at each step. The commit that submits a node's run writes it too, so that a node has one run.
 type RunTree struct {
 	ID        string             `json:"id"`
 	Org       string             `json:"org"`
@@ -18,9 +18,9 @@ type RunTree struct {
 	Op        workflow.Operation `json:"op"`
 	Every     bool               `json:"every,omitempty"`
 	Message   string             `json:"msg,omitempty"`
-	By        string             `json:"by"` // who asked for it, and submits its runs
+	By        string             `json:"by"` // requested the tree, and submits its runs
 	ByID      string             `json:"by_id"`
-	// Who else answers for its runs: see runs.Triggered.
+	// The other submitters of its runs: see runs.Triggered.
 	Submitters api.PrincipalRefs `json:"submitters,omitempty"`
 	Strangers  bool              `json:"strangers,omitempty"`
 	State      string            `json:"state"` // api.TreeRunning, or how it ended
@@ -30,7 +30,7 @@ type RunTree struct {
 	Nodes      []TreeNode        `json:"nodes"` // each after those that it depended on when the tree was made
 }
 
-// TreeCancel is that somebody cancelled a tree.
+// TreeCancel is the cancellation of a tree.
 type TreeCancel struct {
 	By     string `json:"by"`
 	ByID   string `json:"by_id"`
@@ -48,10 +48,10 @@ type TreeNode struct {
 	Changed     bool   `json:"changed,omitempty"` // its run applied changes
 }
 
-// MaxTree is the most workspaces of a tree.
+// MaxTree is the maximum of workspaces of a tree.
 const MaxTree = 200
 
-// RunTreeIDs is how the ids of trees begin.
+// RunTreeIDs is the prefix of the ids of trees.
 const RunTreeIDs = "tree_"
 
 // Over says that nothing of the tree runs or waits any more.
@@ -79,7 +79,7 @@ func (t *RunTree) In(state string) (out []string) {
 // RunTreePart has the trees of an organization, the oldest first.
 func RunTreePart(org string) string { return "tree/" + org }
 
-// RunTreeKey is where a tree lies.
+// RunTreeKey is the key of a tree.
 func RunTreeKey(org, id string) store.Key { return store.Key{Part: RunTreePart(org), Sort: id} }
 
 // OpenTreePart lists the trees of an organization that have not ended, by their ids.

@@ -14,14 +14,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of what a level requires.
+// Bounds of the requirements of a level.
 const (
 	maxApprovalRules   = 10
 	maxApprovalChanges = 1_000_000 // N of changes > N
 )
 
-// CheckApproval refuses what a level cannot require. It returns what to keep: nil where no approval is required, else
-// a copy with its rules in one spelling.
+// CheckApproval refuses an invalid requirement of a level. It returns the requirement to keep: nil if no approval is
+// required, else a copy with normalized rules.
 func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
 	refuse := func(name, format string, args ...any) (*api.Approval, error) {
 		return nil, workflow.Refuse(workflow.ErrInvalid, field+"."+name, format, args...)
@@ -85,18 +85,18 @@ func (r rule) String() string {
 	return r.word
 }
 
-// covers says whether a rule wants every plan that another one wants.
+// covers says whether a rule matches every plan that another one matches.
 func (r rule) covers(o rule) bool {
 	switch r.word {
 	case "destroys":
-		return o.word == "destroys" || o.word == "replaces" // what is replaced is destroyed
+		return o.word == "destroys" || o.word == "replaces" // a replaced resource is destroyed
 	case "replaces", rulePolicies:
 		return o.word == r.word
 	}
 	return o.word == "changes" && r.more <= o.more
 }
 
-// wants says what a rule wants a plan approved for, as a clause; "" if it does not.
+// wants says why a rule requires an approval of a plan, as a clause; "" if it does not.
 func (r rule) wants(c api.Changes, all int, policies []api.PolicyResult) string {
 	switch n := max(c.Destroy, c.Replace); {
 	case r.word == "destroys" && n > 0:
@@ -111,7 +111,7 @@ func (r rule) wants(c api.Changes, all int, policies []api.PolicyResult) string 
 	return ""
 }
 
-// found says in a clause what policies found without stopping the run; empty where that is nothing.
+// found lists in a clause the policy findings that did not stop the run; empty if there are none.
 func found(all []api.PolicyResult) string {
 	var said []string
 	for _, r := range all {
@@ -125,8 +125,8 @@ func found(all []api.PolicyResult) string {
 	return "it has policy findings:  " + text.Some(said, 5)
 }
 
-// Tightens says whether a level that required before now requires at least as much after: it wants every plan that it
-// wanted, of the same people, for no longer.
+// Tightens says whether a level that required before now requires at least as much after: it matches every plan that
+// it matched, by the same people, and does not wait longer.
 func Tightens(before, after *api.Approval) bool {
 	switch {
 	case before == nil || !before.Required:
@@ -152,13 +152,13 @@ func Tightens(before, after *api.Approval) bool {
 	return len(before.Rules) > 0
 }
 
-// expires is how long a plan waits by one level.
+// expires is how long a plan waits for its approval by one level.
 func expires(a api.Approval) time.Duration {
 	d, _ := time.ParseDuration(a.Expires) // it was checked
 	return cmp.Or(d, api.DefaultApprovalExpires)
 }
 
-// Requirement is what one level requires before a plan is applied.
+// Requirement is the approval that one level requires before a plan is applied.
 type Requirement struct {
 	Of string // such as "the organization", "project payments", "the workspace"
 	api.Approval
@@ -167,16 +167,16 @@ type Requirement struct {
 // Required says whether one of the levels requires approvals at all.
 func Required(levels []Requirement) bool { return len(levels) > 0 }
 
-// Wanted is what the levels want of one plan. Without a Why it may be applied as it is.
+// Wanted is the approval that the levels require of one plan. Without a Why it may be applied as it is.
 type Wanted struct {
-	Why            []string      // the levels that want an approval, with what they want it for
+	Why            []string      // the levels that require an approval, with their reasons
 	NotBySubmitter bool          // of those levels
-	AfterMerge     bool          // of any level: what a pull request plans is not applied before its merge
+	AfterMerge     bool          // of any level: the plan of a pull request is not applied before its merge
 	Expires        time.Duration // the shortest of all levels
 }
 
-// Wants decides what the levels want of the plan that a preview left. It is a pure function. A plan that changes nothing
-// needs no approval. What the counts do not tell whole is wanted by every level, and so is a state that is pushed.
+// Wants decides which approval the levels require of a preview's plan. It is a pure function. A plan without changes
+// needs no approval. Every level requires one for a plan whose counts are incomplete, and for a push of a state.
 func Wants(levels []Requirement, op workflow.Operation, preview api.Result) Wanted {
 	out := Wanted{Expires: api.DefaultApprovalExpires}
 	for i, level := range levels {
@@ -197,7 +197,7 @@ func Wants(levels []Requirement, op workflow.Operation, preview api.Result) Want
 	return out
 }
 
-// wants says what the rules of a level want a plan approved for, as a clause; "" if they do not.
+// wants says why the rules of a level require an approval of a plan, as a clause; "" if they do not.
 func wants(kept []string, op workflow.Operation, preview api.Result) string {
 	if op == workflow.StatePush {
 		return "it puts another state in place of the present one"
@@ -229,12 +229,12 @@ func wants(kept []string, op workflow.Operation, preview api.Result) string {
 	return strings.Join(why, ", ")
 }
 
-// countChanges counts the resources and outputs that a plan changes, each once. Where the list of them was cut, what is
-// moved or imported and changed as well counts twice.
+// countChanges counts the resources and outputs that a plan changes, each once. If their list was cut, a resource
+// that is both changed and moved or imported counts twice.
 func countChanges(c api.Changes, op workflow.Operation) int {
 	n := c.Add + c.Change + c.Destroy - c.Replace + c.Import + c.Move + len(c.Outputs)
 	if op == workflow.Refresh {
-		n += c.Drift // it changes the state only, by what it found
+		n += c.Drift // it changes the state only, by the drift
 	}
 	for _, r := range c.Resources {
 		switch r.Action {

@@ -87,13 +87,13 @@ func TestWants_SaysWhatForInSentences(t *testing.T) {
 				Why: []string{"the organization: it changes something", "project payments: it destroys 2 resources", "the workspace: it changes something"}, NotBySubmitter: true, Expires: 24 * time.Hour,
 			},
 		},
-		"a level that does not want it says nothing of who": {
+		"a level that does not want it adds no condition": {
 			levels: []rules.Requirement{strict}, preview: plan(api.Changes{Add: 1}), want: rules.Wanted{Expires: 24 * time.Hour},
 		},
 		"after the merge, also where nothing is wanted": {
 			levels: []rules.Requirement{merge, long}, preview: api.Result{Plan: &api.PlanMade{Empty: true}}, want: rules.Wanted{AfterMerge: true, Expires: 72 * time.Hour},
 		},
-		"what is replaced is destroyed": {
+		"a replaced resource is destroyed": {
 			levels: []rules.Requirement{level("the workspace", "destroys", "replaces", "changes > 0", "changes > 1")}, preview: plan(api.Changes{Add: 1, Destroy: 1, Replace: 1}),
 			want: rules.Wanted{Why: []string{"the workspace: it destroys 1 resource, it replaces 1 resource, it makes 1 change, more than 0"}, Expires: 72 * time.Hour},
 		},
@@ -109,7 +109,7 @@ func TestWants_SaysWhatForInSentences(t *testing.T) {
 			levels: []rules.Requirement{level("the workspace", "destroys")}, preview: plan(api.Changes{Drift: 1}),
 			want: rules.Wanted{Why: []string{"the workspace: its changes are not counted"}, Expires: 72 * time.Hour},
 		},
-		"a refresh takes over what it found": {
+		"a refresh takes over the drift": {
 			levels: []rules.Requirement{level("the workspace", "destroys")}, op: workflow.Refresh, preview: plan(api.Changes{Drift: 1}), want: rules.Wanted{Expires: 72 * time.Hour},
 		},
 		"a list that was cut": {
@@ -127,7 +127,7 @@ func TestWants_SaysWhatForInSentences(t *testing.T) {
 	}
 }
 
-// planned is a plan as the naive reference sees it: what becomes of each resource.
+// planned is a plan as the naive reference sees it: the action on each resource.
 func planned(r *rand.Rand) api.Result {
 	c := api.Changes{}
 	for i := range r.IntN(6) {

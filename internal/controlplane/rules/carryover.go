@@ -8,13 +8,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 )
 
-// CarryOverTime is how long after it was given an approval of a pull request's plan counts for the plan of the merged commit.
+// CarryOverTime is for how long an approval of a pull request's plan counts for the plan of the merged commit.
 const CarryOverTime = 14 * 24 * time.Hour
 
-// CarryOver gives the plan of a merged commit the approvals of a pull request's plan, if all planned changes of the two are
-// equal. Each approval is decided on again by Decide: by what is wanted now, and by what was wanted of the pull request's
-// plan, whose submitters are submitters of this one as well. An approval that does not count any more is left out. why
-// says why nothing is carried over, as a clause; it is empty where something is. It is a pure function.
+// CarryOver gives the plan of a merged commit the approvals of a pull request's plan, if all planned changes of the
+// two are equal. Each approval is decided on again by Decide: by the present requirements, and by those of the pull
+// request's plan, whose submitters are submitters of this one as well. An approval that does not count any more is
+// left out. why says why nothing is carried over, as a clause; it is empty where something is. It is a pure function.
 func CarryOver(to, from record.Review, p Present, now time.Time) (out record.Review, why string) {
 	switch {
 	case from.Status == api.ReviewRejected:

@@ -9,9 +9,9 @@ import (
 
 // Bounds of the service clock, and of the clocks of the pools.
 const (
-	maxTick = time.Minute      // most that a pass adds, so that a step of the wall clock cannot put it ahead
+	maxTick = time.Minute      // maximum that a pass adds, so that a step of the wall clock cannot put it ahead
 	setBack = 5 * time.Minute  // more than this: the wall clock was set back; less: another machine's is ahead
-	oneCall = time.Minute      // a pool need not be heard more than once in this time
+	oneCall = time.Minute      // a pool need not call more than once in this time
 	maxGap  = 30 * time.Minute // the longest silence of a pool that excuses its runs
 )
 
@@ -27,8 +27,8 @@ func (t Time) Wall(at time.Time) time.Time { return t.Now.Add(at.Sub(t.Service))
 
 // Advance moves the service clock on to now. It counts only time in which the control plane was running, as far as
 // its passes show. A gap between two passes adds at most maxTick. The first pass of a process that makes all passes
-// adds nothing, because it does not know what was before it. So an outage, a crash loop or a step of the wall clock
-// does not make a run silent or overdue. Between two passes, Advance returns what the clock shows.
+// adds nothing, because the time before it is unknown. So an outage, a crash loop or a step of the wall clock does
+// not make a run silent or overdue. Between two passes, Advance returns the present time of the clock.
 func Advance(c record.Clock, now time.Time, first bool) record.Clock {
 	gone := now.Sub(c.Last)
 	switch {
@@ -60,7 +60,7 @@ func NextPoolCall(h record.PoolCall, service time.Time) record.PoolCall {
 // Deadline is when a run is to end, on the service clock.
 func Deadline(w *record.Workflow) time.Time { return time.UnixMilli(w.Service.Deadline).UTC() }
 
-// SlotEnds is when a run is over, whatever its runner does, on the service clock.
+// SlotEnds is when a run is certainly over, on the service clock.
 func SlotEnds(w *record.Workflow) time.Time { return Deadline(w).Add(workflow.DeadlineGrace) }
 
 // ResultDue is how long the result of a run that was handed over is awaited, on the service clock.
@@ -89,7 +89,7 @@ func Sign(t Time, step string) record.Beat {
 	return record.Beat{At: t.Now, Step: step, Service: t.Service, Lag: t.Lag}
 }
 
-// signEvery is how often a sign of life is stored that brings no other news.
+// signEvery is how often a sign of life without a new step is stored.
 const signEvery = 20 * time.Second
 
 // MustStore says whether a sign of life is to be stored in place of the last one.

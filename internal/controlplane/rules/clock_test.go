@@ -77,7 +77,7 @@ func TestLag_IsTheMinutesWithoutACall(t *testing.T) {
 	}
 }
 
-// Only what was excused since the last sign of life counts.
+// Only time that was excused since the last sign of life counts.
 func TestDue_SilenceOfAPoolThatWasCutOff(t *testing.T) {
 	w := deployment(workflow.Running)
 	w.Service.Deadline = now.Add(time.Hour).UnixMilli()

@@ -44,11 +44,11 @@ func nextDue(w *record.Workflow, b record.Beat, excused time.Duration) Timer {
 	return Timer{}
 }
 
-// LooksAt is when it is looked at whether a waiting workflow is stuck. A look that finds it waiting for other runs puts the
-// next one off.
+// LooksAt is when a waiting workflow is next checked for being stuck. A check that finds it waiting for other runs
+// postpones the next one.
 func LooksAt(w *record.Workflow) time.Time { return Latest(w.Since.Add(workflow.Patience), w.Look) }
 
-// orLook is the earlier of a time and of the look at whether a workflow is stuck, if there is still one to come.
+// orLook is the earlier of a time and of the next check whether a workflow is stuck, if there is still one to come.
 func orLook(w *record.Workflow, at time.Time) time.Time {
 	if look := LooksAt(w); !w.Stuck && look.Before(at) {
 		return look
@@ -61,8 +61,8 @@ func lapses(w *record.Workflow) time.Time {
 	return w.Lease
 }
 
-// Overdue is what is due now: an event, the end of a slot that was held longer than its run, or a look at whether the
-// workflow is stuck, which decides nothing about it. If it has none of them, nothing is due yet.
+// Overdue is the action that is due now: an event, the end of a slot that was held longer than its run, or a check
+// whether the workflow is stuck, which does not move it. Without any of them, nothing is due yet.
 type Overdue struct {
 	Event workflow.Event
 	Slot  bool
@@ -110,7 +110,7 @@ func Due(w *record.Workflow, b record.Beat, t Time) Overdue {
 
 func looks(w *record.Workflow, t Time) bool { return !w.Stuck && !t.Now.Before(LooksAt(w)) }
 
-// lastLaunch says what is known of the launch of a claim.
+// lastLaunch describes the last known launch of a claim.
 func lastLaunch(w *record.Workflow) string {
 	if task := w.LiveTask(); task != "" {
 		return "task " + task + " was launched and never asked for its start"
@@ -132,8 +132,8 @@ func Elapsed(w *record.Workflow, o Overdue) (out Outcome, err error) {
 		out.Detail = o.Text
 	}
 	out.note(string(o.Event), o.Text+dueNext(w, out.Move))
-	// Silence proves nothing: a runner that cannot be heard may still be working. A run that time ends in any other
-	// way is over by then, by its own clock or because it never began.
+	// Silence proves nothing: a runner that cannot reach the control plane may still be working. A run that time ends
+	// in any other way is over by then, by its own clock or because it never began.
 	out.Proven = o.Event != workflow.OnSilence
 	return out, nil
 }

@@ -20,10 +20,10 @@ func DependsOn(w api.Workspace) (on, sensitive []string) {
 	return slices.Compact(on), slices.Compact(sensitive)
 }
 
-// Cycle finds a way from a workspace back to itself, in a graph of what each depends on. It begins and ends with the
+// Cycle finds a path from a workspace back to itself, in a graph of dependencies. It begins and ends with the
 // workspace; nil if there is none. Of several it is the shortest, and of those the first by name.
 func Cycle(on map[string][]string, from string) []string {
-	came := map[string]string{} // by which workspace each was reached
+	came := map[string]string{} // the workspace from which each was reached
 	for next := []string{from}; len(next) > 0; next = next[1:] {
 		for _, to := range slices.Sorted(slices.Values(on[next[0]])) {
 			if to == from {

@@ -18,11 +18,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Fed is what the inputs of a workspace are at some moment.
+// Fed has the inputs of a workspace at some moment.
 type Fed struct {
 	Variables map[string]any      // of outputs that are not sensitive
 	Sensitive []record.GivenInput // those whose values lie in an artifact
-	Missing   string              // which output of which workspace is missing, and what to do; empty if none is
+	Missing   string              // names the missing output and its workspace, and the remedy; empty if none is missing
 	// Digest covers the names and values of all inputs. For a sensitive one the revision of its workspace stands for its
 	// value. It is empty if there are no inputs, or if one is missing.
 	Digest string
@@ -31,14 +31,14 @@ type Fed struct {
 // Source is a workspace whose outputs others take, as it is now.
 type Source struct {
 	ID       string // of the workspace; empty: there is none
-	Ran      bool   // Produced was left
+	Ran      bool   // Produced exists
 	Produced record.Produced
 	Expires  time.Time // of the artifact of its sensitive outputs
 }
 
-// Feed says what the inputs of a run are. from has each workspace that they name. A variable that the run itself sets is
-// not taken from another workspace, unless that is sensitive: so a run is possible whose input cannot be had. It is a pure
-// function.
+// Feed returns the inputs of a run. from has each workspace that they name. A variable that the run itself sets is
+// not taken from another workspace, unless the input is sensitive: so a run is possible although its input is
+// missing. It is a pure function.
 func Feed(inputs []api.WorkspaceInput, from map[string]Source, own map[string]any, now time.Time) (out Fed) {
 	type part struct {
 		Variable  string `json:"variable"`
@@ -55,7 +55,7 @@ func Feed(inputs []api.WorkspaceInput, from map[string]Source, own map[string]an
 			continue
 		}
 		src := from[in.Workspace]
-		value, sensitive, missing := find(in, src, now)
+		value, sensitive, missing := findOutput(in, src, now)
 		if missing != "" {
 			return Fed{Missing: missing}
 		}
@@ -86,8 +86,8 @@ func Feed(inputs []api.WorkspaceInput, from map[string]Source, own map[string]an
 	return out
 }
 
-// find is the output that an input takes, or why it cannot be had.
-func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitive bool, missing string) {
+// findOutput is the output that an input takes, or why it is missing.
+func findOutput(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitive bool, missing string) {
 	p := src.Produced
 	lacks := func(format string, args ...any) (any, bool, string) {
 		return nil, false, fmt.Sprintf("output %s of workspace %s is missing: ", in.Output, in.Workspace) + fmt.Sprintf(format, args...)
@@ -129,8 +129,8 @@ func find(in api.WorkspaceInput, src Source, now time.Time) (value any, sensitiv
 	return nil, true, ""
 }
 
-// Reached is what the inputs are for a run that was claimed: the files of an agent are there for its own runs alone. It is
-// a pure function.
+// Reached returns the inputs of a claimed run: the files of an agent are available to its own runs only. It is a pure
+// function.
 func Reached(w *record.Workflow, in Fed) Fed {
 	for _, one := range in.Sensitive {
 		if at := one.Artifact.Place; at.Kind == api.PlaceDirectory && (at.Pool != w.PoolID || at.Instance != w.Instance) {
@@ -140,11 +140,11 @@ func Reached(w *record.Workflow, in Fed) Fed {
 	return in
 }
 
-// Produce is what a run that succeeded leaves for other workspaces. It is a pure function.
-func Produce(before record.Produced, w *record.Workflow, used string, in api.Result, left *record.SensitiveOutputs) record.Produced {
+// Produce returns the outputs of a successful run for other workspaces. It is a pure function.
+func Produce(before record.Produced, w *record.Workflow, used string, in api.Result, sensitive *record.SensitiveOutputs) record.Produced {
 	out := record.Produced{
 		Workflow: w.ID, Attempt: w.Attempt, Op: w.Op, Submitted: w.Submitted, At: w.Ended,
-		Outputs: in.Outputs, Truncated: in.Truncated, Used: used, Revision: before.Revision, Sensitive: left,
+		Outputs: in.Outputs, Truncated: in.Truncated, Used: used, Revision: before.Revision, Sensitive: sensitive,
 	}
 	if changed(before, out, in.Changes) {
 		out.Revision++
@@ -152,15 +152,15 @@ func Produce(before record.Produced, w *record.Workflow, used string, in api.Res
 	return out
 }
 
-// changed says whether a run changed something. What is not known counts as a change.
+// changed says whether a run changed something. An unknown counts as a change.
 func changed(before, after record.Produced, c *api.Changes) bool {
 	return before.Revision == 0 || c == nil || after.Truncated || after.Op == workflow.StatePush || before.Op != after.Op && before.Op == workflow.Destroy ||
 		c.Any() || c.Drift > 0 || len(c.Resources)+len(c.Outputs) > 0 ||
 		!slices.EqualFunc(before.Outputs, after.Outputs, func(a, b api.Output) bool { return reflect.DeepEqual(a, b) })
 }
 
-// Stale says why the plan of a preview must not be applied with the inputs that there are now: which of them has changed
-// since. It is empty if none has.
+// Stale says why the plan of a preview must not be applied with the present inputs: which of them has changed since.
+// It is empty if none has.
 func Stale(inputs []api.WorkspaceInput, planned record.Given, plannedDigest string, now Fed) string {
 	if plannedDigest == now.Digest {
 		return ""

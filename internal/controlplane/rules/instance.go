@@ -13,8 +13,9 @@ type Occupied struct {
 	Why     string
 }
 
-// Occupy decides whether a process may work as an instance, of which the record says who did so last; the zero record is
-// that of none. gone is how long after its last call a process counts as gone. It is a pure function.
+// Occupy decides whether a process may work as an instance. last is the record of the previous process; the zero
+// record means that there was none. gone is how long after its last call a process counts as gone. It is a pure
+// function.
 //
 // That a process follows the last one in its data directory is shown by the id of that one: a copy of the directory
 // knows it only until the next start.

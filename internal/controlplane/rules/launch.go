@@ -65,7 +65,7 @@ func taskOf(w *record.Workflow, ref string) (t *record.Task, isNew bool) {
 	return &w.Tasks[len(w.Tasks)-1], true
 }
 
-// Launch says what the outcome of a launch means. It moves only a claimed workflow, and only if no other task of the
+// Launch decides by the outcome of a launch. It moves only a claimed workflow, and only if no other task of the
 // attempt may be alive.
 func Launch(w *record.Workflow, in api.Launch, now time.Time) (Outcome, error) {
 	var out Outcome
@@ -121,8 +121,8 @@ const (
 	holdStep = 5 * time.Second // a hold is not prolonged by less than this
 )
 
-// Keep says whether a pool's hold is replaced by a new one, and until when the new one lasts. What the pool would
-// claim now would only wait in its launch queue, where no other pool can take it.
+// Keep says whether a pool's hold is replaced by a new one, and until when the new one lasts. Runs that the pool
+// claimed now would only wait in its launch queue, where no other pool can take them.
 func (h Hold) Keep(old record.Hold, now time.Time) (until time.Time, keep bool) {
 	until = now.Add(h.For)
 	return until, until.After(old.Until.Add(holdStep)) || until.After(old.Until) && !now.Before(old.Until)
@@ -188,8 +188,8 @@ func (o *Outcome) allStopped(w *record.Workflow, text string) error {
 	return nil
 }
 
-// Lost says what the proven end of a task means. Once a run has started, only the end of its own task counts; any
-// other goes to the timeline.
+// Lost decides by the proven end of a task. Once a run has started, only the end of its own task counts; any other
+// goes to the timeline.
 func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 	said := "task stopped" + Because(in.Text)
 	if in.ExitCode != nil {
@@ -235,7 +235,7 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 		}
 		return out, err
 	case in.Reason == workflow.ReasonSpotTaken && w.State == workflow.Failed && w.Reason == workflow.ReasonInterrupted:
-		// The runner knew only that it was told to stop.
+		// The runner knew only that it had to stop.
 		w.Reason, w.Detail = in.Reason, text.Middle(cmp.Or(in.Text, said)+"; "+w.Detail, record.MaxDetail)
 		out.noteTask("task_stopped", said, in.Task)
 		out.Over = w.SlotHeld

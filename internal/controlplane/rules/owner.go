@@ -2,12 +2,12 @@ package rules
 
 import "github.com/dayfly-dev/dayfly/internal/controlplane/record"
 
-// Owner says who keeps a workspace from changing a state of a lineage, which is empty where there is no state or where it
-// has none; nil: nobody does. The arguments are who has the place and who has the lineage, nil where nobody has. It is a
-// pure function.
+// Owner is the owner that keeps a workspace from changing a state; nil if none does. lineage is the state's; it is
+// empty if there is no state or it has no lineage. ofPlace and ofLineage are the owners of its place and of its
+// lineage, nil if there is none. It is a pure function.
 //
-// Who has a place with a lineage keeps it, whoever came by that lineage elsewhere. Of two places that look the same, but
-// in which there are states of different lineages, each is a place of its own.
+// The owner of a place with a lineage keeps it, even if another workspace has that lineage elsewhere. Two places that
+// look the same, but have states of different lineages, are different places.
 func Owner(wsid, lineage string, ofPlace, ofLineage *record.Owner) *record.Owner {
 	switch {
 	case ofPlace.Has(wsid) && ofPlace.Lineage == lineage:

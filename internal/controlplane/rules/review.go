@@ -13,22 +13,22 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// ByRule is who approves a plan that nobody wants approved.
+// ByRule is the voter of a plan that needs no approval.
 const ByRule = "rule"
 
-// Present is what is true of a plan and its workspace now.
+// Present is the present situation of a plan and its workspace.
 type Present struct {
 	Settings string         // digest of the workspace's settings; empty: the workspace was deleted
 	State    api.StateFound // of the workspace, as it is known
 	Wanted   Wanted
-	Editor   api.PrincipalRef // who changed the workspace's settings last
+	Editor   api.PrincipalRef // last changed the workspace's settings
 	Pull     bool             // a pull request started the preview
-	Authors  bool             // it applies other commits than the last apply, and who wrote them is not known
+	Authors  bool             // it applies other commits than the last apply, and their authors are unknown
 	Made     time.Time        // when the plan was made
-	Kept     time.Time        // until when its bundle is kept
+	Kept     time.Time        // end of the retention of its bundle
 }
 
-// expires is until when a plan may be approved, as far as the levels say and its bundle is kept.
+// expires is until when a plan may be approved, by the levels and by the retention of its bundle.
 func (p Present) expires() time.Time {
 	at := p.Made.Add(p.Wanted.Expires)
 	if p.Kept.Before(at) {
@@ -37,7 +37,7 @@ func (p Present) expires() time.Time {
 	return at
 }
 
-// update makes a review follow what is wanted now. What was wanted before stays wanted.
+// update makes a review follow the present requirements. Earlier requirements stay.
 func (p Present) update(r *record.Review) {
 	if len(p.Wanted.Why) > 0 {
 		r.Why = p.Wanted.Why
@@ -54,9 +54,9 @@ func (p Present) update(r *record.Review) {
 	}
 }
 
-// stranger says why somebody who takes part in what a plan applies is nobody that is known here; empty if all of them are
-// known. Whoever that is may be known by another name, and approve their own work under it. So under not_by_submitter
-// two others must look at the plan.
+// stranger says why an author of a plan's changes is unknown here; empty if all of them are known. An unknown author
+// may be known by another name, and approve their own work under it. So under not_by_submitter two others must look
+// at the plan.
 func stranger(r record.Review, p Present) string {
 	switch {
 	case r.Strangers:
@@ -77,8 +77,8 @@ func Submitters(all ...api.PrincipalRef) (out api.PrincipalRefs) {
 	return out
 }
 
-// Reviewed says what becomes of a plan when its preview has ended. then says that it was made to be applied, so that it
-// is if nobody wants it approved.
+// Reviewed is the review of a plan when its preview has ended. then says that the plan was made to be applied: it is
+// applied if it needs no approval.
 func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) record.Review {
 	out := planned
 	out.Plan, out.Status = plan, api.ReviewWaiting
@@ -92,13 +92,13 @@ func Reviewed(planned record.Review, plan api.PlanRef, then bool, p Present) rec
 	return out
 }
 
-// Expired says whether nobody approved a plan in time.
+// Expired says whether a plan was not approved in time.
 func Expired(r record.Review, now time.Time) bool {
 	return r.Status == api.ReviewWaiting && !now.Before(r.Expires)
 }
 
-// Moved says, as a clause, how the state of a workspace has moved since a plan was made on it; empty: it has not. A plan
-// that is applied after the merge only is made anew then. It is a pure function.
+// Moved says, as a clause, how the state of a workspace has moved since a plan was made on it; empty: it has not. A
+// plan that waits for the merge is made anew then. It is a pure function.
 func Moved(r record.Review, now api.StateFound) string {
 	switch base := r.Base; {
 	case base == nil || r.AfterMerge:
@@ -110,7 +110,7 @@ func Moved(r record.Review, now api.StateFound) string {
 	return ""
 }
 
-// Stands is where the review of a plan stands now, as people see it, and how the state has moved if it is stale. It is a
+// Stands is the present status of a review, as people see it, and how the state has moved if it is stale. It is a
 // pure function.
 func Stands(r record.Review, state api.StateFound, now time.Time) (status, moved string) {
 	if r.Status == api.ReviewWaiting {
@@ -124,17 +124,17 @@ func Stands(r record.Review, state api.StateFound, now time.Time) (status, moved
 	return r.Status, ""
 }
 
-// Decision is what somebody decides about a plan.
+// Decision is a decision about a plan.
 type Decision struct {
 	api.Decision
 	By      api.PrincipalRef
-	Account api.PrincipalRef // of a pipeline: who caused it, as Submitters name them; else zero
+	Account api.PrincipalRef // of a pipeline: the account that caused it, as Submitters name it; else zero
 	Reject  bool
 }
 
-// Decide makes a decision about the plan of a preview: it returns the review as it is then. made is false where the same
-// decision was made before. It is a pure function. A plan is approved only as it was seen, in a workspace whose
-// settings are those that it was made with, and by as many people as is wanted now.
+// Decide makes a decision about the plan of a preview: it returns the review after it. made is false if the same
+// decision was made before. It is a pure function. A plan is approved only as it was seen, in a workspace with the
+// settings that it was made with, and by as many people as are required now.
 func Decide(was record.Review, d Decision, p Present, now time.Time) (out record.Review, made bool, err error) {
 	conflict := func(format string, args ...any) error {
 		return workflow.Refuse(workflow.ErrConflict, "", format, args...)
@@ -196,7 +196,7 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	return out, true, nil
 }
 
-// approvals is how many approvals count: whoever has changed the workspace since is one of the submitters.
+// approvals counts the valid approvals: a voter who has changed the workspace since is one of the submitters.
 func approvals(r record.Review) (n int) {
 	for _, v := range r.Votes {
 		if !v.Reject && !(r.NotBySubmitter && r.Submitters.Has(v.ByID)) {
@@ -219,7 +219,8 @@ func Rejection(r record.Review) string {
 	return ""
 }
 
-// Permit is what a run is checked by when it starts. The first three are about runs that change a workspace's state.
+// Permit has the conditions that a run is checked by when it starts. The first three are about runs that change a
+// workspace's state.
 type Permit struct {
 	Required bool          // approvals, by now
 	Settings string        // digest of the workspace's settings; empty: the workspace was deleted
@@ -228,14 +229,15 @@ type Permit struct {
 	Policies bool // policy groups hold for the run, by now
 	// Of a run with inputs, whether or not it changes the state:
 	Inputs  []api.WorkspaceInput
-	Fed     Fed          // what they are now
-	Planned record.Given // and what the preview was given whose plan the run applies
+	Fed     Fed          // their present values
+	Planned record.Given // the values that the preview had whose plan the run applies
 }
 
-// needs is what the runner of a run must know. Whether it must know policies is decided by the groups of now.
+// needs are the features that the runner of a run must know. The present groups decide whether policies are one of
+// them.
 func (p Permit) needs(w *record.Workflow) []string {
-	out := slices.DeleteFunc(slices.Clone(w.Needs), func(what string) bool {
-		return what == api.KnowsPolicies && w.Type != workflow.PolicyEvaluation
+	out := slices.DeleteFunc(slices.Clone(w.Needs), func(one string) bool {
+		return one == api.KnowsPolicies && w.Type != workflow.PolicyEvaluation
 	})
 	if p.Policies && !slices.Contains(out, api.KnowsPolicies) {
 		out = append(out, api.KnowsPolicies)

@@ -59,7 +59,7 @@ func TestDecide(t *testing.T) {
 		"by the editor":                     {was: waiting, by: "eve", p: strict, err: workflow.ErrForbidden},
 		"the submitter rejects":             {was: waiting, by: "ada", reject: true, p: strict, want: api.ReviewRejected},
 		"by somebody else":                  {was: waiting, by: "bob", p: strict, want: api.ReviewApproved},
-		"what was wanted stays":             {was: was(func(r *record.Review) { r.NotBySubmitter = true }), by: "ada", p: usual, err: workflow.ErrForbidden},
+		"earlier requirements stay":          {was: was(func(r *record.Review) { r.NotBySubmitter = true }), by: "ada", p: usual, err: workflow.ErrForbidden},
 		"the first of two":                  {was: waiting, by: "bob", p: unknown, want: api.ReviewWaiting},
 		"authors nobody knows, anybody may": {was: waiting, by: "ada", p: present(func(p *rules.Present) { p.Authors = true }), want: api.ReviewApproved},
 		"a stranger's":                      {was: was(func(r *record.Review) { r.Strangers = true }), by: "bob", p: strict, want: api.ReviewWaiting},
@@ -73,9 +73,9 @@ func TestDecide(t *testing.T) {
 		"carried over":                      {was: valued(func(r *record.Review) { r.Status, r.Votes = api.ReviewCarried, vote("bob") }), by: "eve", reject: true, p: merge, err: workflow.ErrConflict},
 		"the second of two":                 {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "joe", p: usual, want: api.ReviewApproved},
 		"the same one again":                {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("bob") }), by: "bob", p: usual, want: api.ReviewWaiting, same: true},
-		"who approved, edited since":        {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("eve") }), by: "bob", p: strict, want: api.ReviewWaiting},
+		"a voter edited since":               {was: was(func(r *record.Review) { r.Needed, r.Votes = 2, vote("eve") }), by: "bob", p: strict, want: api.ReviewWaiting},
 		"expired":                           {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", p: usual, err: workflow.ErrConflict},
-		"rejecting what expired":            {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", reject: true, err: workflow.ErrConflict},
+		"rejecting an expired plan":          {was: was(func(r *record.Review) { r.Expires = now }), by: "bob", reject: true, err: workflow.ErrConflict},
 		"expired by a level of now":         {was: waiting, by: "bob", p: present(func(p *rules.Present) { p.Made = now.Add(-time.Hour) }), err: workflow.ErrConflict},
 		"the same state":                    {was: based, by: "bob", p: state("l", 3), want: api.ReviewApproved},
 		"an older state was seen":           {was: based, by: "bob", p: state("l", 2), want: api.ReviewApproved},
@@ -84,12 +84,12 @@ func TestDecide(t *testing.T) {
 		"no state any more":                 {was: based, by: "bob", p: usual, err: workflow.ErrConflict},
 		"there was no state":                {was: was(func(r *record.Review) { r.Base = &record.Base{} }), by: "bob", p: state("l", 1), err: workflow.ErrConflict},
 		"still no state":                    {was: was(func(r *record.Review) { r.Base = &record.Base{} }), by: "bob", p: usual, want: api.ReviewApproved},
-		"rejecting what is stale":           {was: based, by: "bob", reject: true, p: state("l", 4), want: api.ReviewRejected},
+		"rejecting a stale plan":             {was: based, by: "bob", reject: true, p: state("l", 4), want: api.ReviewRejected},
 		"unchanged":                         {was: was(func(r *record.Review) { r.Status = api.ReviewEmpty }), by: "bob", p: usual, err: workflow.ErrConflict},
 		"rejected before":                   {was: was(func(r *record.Review) { r.Status = api.ReviewRejected }), by: "bob", p: usual, err: workflow.ErrConflict},
 		"approved before by another":        {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("eve") }), by: "bob", p: usual, err: workflow.ErrConflict},
 		"approved before by the same":       {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", p: usual, want: api.ReviewApproved, same: true},
-		"rejecting what was approved":       {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", reject: true, err: workflow.ErrConflict},
+		"rejecting an approved plan":         {was: was(func(r *record.Review) { r.Status, r.Votes = api.ReviewApproved, vote("bob") }), by: "bob", reject: true, err: workflow.ErrConflict},
 	} {
 		d := rules.Decision{Decision: api.Decision{SHA256: sum}, By: ref(tc.by), Reject: tc.reject}
 		if tc.sum != "" {
@@ -136,7 +136,7 @@ func TestStart_NeedsAPermit(t *testing.T) {
 	}
 }
 
-// The id says who somebody is, and the name is only shown: of one person under two names, and of two under one.
+// The id identifies a person, and the name is only shown: of one person under two names, and of two under one.
 func TestDecide_GoesByTheIDAndNotByTheName(t *testing.T) {
 	ada, alias, namesake := ref("ada"), api.PrincipalRef{ID: "prn_ada", Name: "root"}, api.PrincipalRef{ID: "prn_2", Name: "ada"}
 	strict := rules.Present{Settings: "s", Kept: now.Add(24 * time.Hour), Made: now, Wanted: rules.Wanted{Why: []string{"w"}, NotBySubmitter: true, Expires: time.Hour}}
@@ -149,7 +149,7 @@ func TestDecide_GoesByTheIDAndNotByTheName(t *testing.T) {
 		Plan: api.PlanRef{Workflow: "wf_p", PlanMade: api.PlanMade{SHA256: strings.Repeat("a", 64)}},
 	}
 	if _, err := decide(was, alias); !errors.Is(err, workflow.ErrForbidden) {
-		t.Errorf("who submitted it approves it under another name: %v", err)
+		t.Errorf("the submitter approves it under another name: %v", err)
 	}
 	if got, err := decide(was, namesake); err != nil || got.Status != api.ReviewApproved {
 		t.Errorf("another of the submitter's name: %s, %v", got.Status, err)

@@ -1,6 +1,6 @@
-// Package rules decides what a report, a call or the passing of time means for one workflow, and says why. It does no
-// I/O. Its functions are given a working copy of the record and the time. They set the fields of the copy that are
-// about the run itself, and return everything else as an Outcome, which package ledger applies.
+// Package rules decides about one workflow, by a report, a call or the passing of time, and says why. It does no I/O.
+// Its functions are given a working copy of the record and the time. They set the fields of the copy that are about
+// the run itself, and return everything else as an Outcome, which package ledger applies.
 package rules
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Outcome is what a decision means beyond the fields of the record. The zero value means nothing.
+// Outcome has the effects of a decision beyond the fields of the record. The zero value has none.
 type Outcome struct {
 	Notes []Note // for the timeline
 
 	Move   workflow.Move // without a From there is no move
-	Detail string        // of the move: what people read beside its reason
-	Proven bool          // of the move: nothing of the run is left that could act on the workspace's state
+	Detail string        // of the move: a text for people beside its reason
+	Proven bool          // of the move: no part of the run can act on the workspace's state any more
 
-	// What the decision proves without a move: that the run of an ended workflow is over, or that the workspace of a
+	// A decision may prove without a move that the run of an ended workflow is over, or that the workspace of a
 	// running one is free while its result is on its way. These are apart from the move because a slot may be held
 	// longer than the state lasts: the end of one need not be the end of the other.
 	Over, Free bool
@@ -35,7 +35,7 @@ type Outcome struct {
 // Note is an event for the timeline.
 type Note struct {
 	Kind, Text  string
-	Task, Actor string // the task that it is about, and who did it; empty if there is none
+	Task, Actor string // its task and its actor; empty if there is none
 }
 
 // Hold is why a pool is to claim nothing, and for how long.
@@ -60,7 +60,7 @@ func (o *Outcome) next(w *record.Workflow, on workflow.Event) error {
 	return err
 }
 
-// facts are what the next move of a workflow depends on.
+// facts are the conditions of the next move of a workflow.
 func facts(w *record.Workflow) workflow.Facts {
 	return workflow.Facts{
 		Type: w.Type, CancelRequested: !w.CancelAt.IsZero(), Lapses: w.Lapses, Starts: w.Starts,
@@ -68,8 +68,8 @@ func facts(w *record.Workflow) workflow.Facts {
 	}
 }
 
-// Claim gives a pending workflow to an instance of a pool: it raises the attempt. What the previous attempt left (its
-// tasks, its holder, its times) is dropped, so that a report about that attempt cannot be mistaken for one about this
+// Claim gives a pending workflow to an instance of a pool: it raises the attempt. The tasks, the holder and the times
+// of the previous attempt are dropped, so that a report about that attempt cannot be mistaken for one about this
 // attempt. A run that changes state has the slot from here on: its task may start at any moment after this.
 func Claim(w *record.Workflow, instance, pool string, now time.Time) (Outcome, error) {
 	var out Outcome
@@ -106,9 +106,9 @@ func Cancel(w *record.Workflow, by, reason string, now time.Time) (Outcome, erro
 	return out, nil
 }
 
-// Unlock frees a workspace whose slot is held by a run that has ended, though nothing proves that its engine is over:
-// only a person can know. holder is the workflow that holds the slot, nil if the slot is free; id is the workflow
-// that the person was shown.
+// Unlock frees a workspace whose slot is held by a run that has ended, without a proof that its engine is over: only
+// a person can know. holder is the workflow that holds the slot, nil if the slot is free; id is the workflow that the
+// person was shown.
 func Unlock(workspace string, holder *record.Workflow, id, by string) (out Outcome, err error) {
 	switch {
 	case holder == nil:

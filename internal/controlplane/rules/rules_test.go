@@ -220,8 +220,8 @@ func TestUnlock_FreesASlotAfterAnUnprovenEnd(t *testing.T) {
 	}
 }
 
-// What is due is due at its time and not before. The timer is set to that time at the latest: on the wall clock for
-// what waits, on the service clock for what has started.
+// An event is due at its time and not before. The timer is set to that time at the latest: on the wall clock for
+// waiting workflows, on the service clock for started ones.
 func TestDue_AtItsTime(t *testing.T) {
 	const behind = 3 * time.Hour
 	service := func(at time.Time) time.Time { return at.Add(-behind) }

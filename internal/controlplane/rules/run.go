@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Standing is what a runner's call finds the state of its run to be.
+// Standing is the state of a run as its runner's call finds it.
 type Standing int
 
 // The values of Standing.
@@ -96,8 +96,8 @@ func NeedsHold(s Standing) error {
 }
 
 // Start grants the run of an attempt to one boot of one task that was reported as launched. The same boot asking
-// again is granted nothing new. A runner that does not know what the run needs ends the run: what such a runner would
-// ignore may be where the state is. So does a run that the permit refuses.
+// again is granted nothing new. A runner that does not know a feature that the run needs ends the run: the setting
+// that it would ignore may be the place of the state. So does a run that the permit refuses.
 func Start(w *record.Workflow, s Standing, run api.Run, knows []string, permit Permit, t Time) (out Outcome, err error) {
 	switch s {
 	case Holds:
@@ -110,7 +110,7 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, permit P
 		return out, &workflow.Error{Kind: workflow.ErrNotReported, Message: "task " + text.Cut(run.Task, 100) + " has not been reported as launched yet; ask again", RetryAfter: time.Second}
 	}
 	needs := permit.needs(w)
-	if i := slices.IndexFunc(needs, func(what string) bool { return !slices.Contains(knows, what) }); i >= 0 {
+	if i := slices.IndexFunc(needs, func(one string) bool { return !slices.Contains(knows, one) }); i >= 0 {
 		out.Detail = fmt.Sprintf("the runner is of an older version and does not know %q, which this run needs; upgrade the program or the image that runs jobs", needs[i])
 		out.noteTask("runner_too_old", out.Detail, run.Task)
 		out.Proven = true
@@ -133,8 +133,8 @@ func Start(w *record.Workflow, s Standing, run api.Run, knows []string, permit P
 	return out, nil
 }
 
-// Result says what the result of a run means. The result was not reported before. A result of the boot that holds the
-// run is final. A late one never changes a terminal state, but it goes to the timeline, and proves the end.
+// Result decides by the result of a run, which was not reported before. A result of the boot that holds the run is
+// final. A late one never changes a terminal state, but it goes to the timeline, and proves the end.
 func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time.Time) (out Outcome, err error) {
 	switch {
 	case s == MayStart:
@@ -151,14 +151,15 @@ func Result(w *record.Workflow, s Standing, run api.Run, in api.Result, now time
 	case now.Sub(w.Ended) > workflow.ReportRetention:
 		return out, workflow.Refuse(workflow.ErrOver, "", "the run ended more than %s ago", workflow.ReportRetention)
 	}
-	// The note says what the engine did to the state, which the workflow's state does not show. It must be noticed.
+	// The note shows the effect of the engine on the state, which the workflow's state does not show. It must be
+	// noticed.
 	out.noteTask("late_result", fmt.Sprintf("LATE RESULT: this workflow was already %s (%s), but its runner has finished after all: %s", w.State, w.Reason, resultText(w, in)), run.Task)
 	out.Over = w.SlotHeld
 	return out, nil
 }
 
-// Remember returns what is known of a workspace's state after a run found something. What a slow reader saw before a
-// later change is older than what is already known. It is a pure function.
+// Remember returns the known state of a workspace after a run reported one. A slow reader may report an older state
+// than the known one. It is a pure function.
 func Remember(known, found api.StateFound) api.StateFound {
 	found.Taken = ""
 	if known.Lineage == found.Lineage {
@@ -196,7 +197,7 @@ func CheckResult(in api.Result) error {
 	return checkPolicies(in.Policies)
 }
 
-// checkPolicies refuses what no policies could have said, and more of it than can be kept.
+// checkPolicies refuses impossible results of policies, and those that are too large to be kept.
 func checkPolicies(all []api.PolicyResult) error {
 	const groups, findings, short, long = 50, 500, 255, 1000
 	if len(all) > groups {
@@ -243,7 +244,7 @@ func checkPlan(in api.PlanMade) error {
 // IsSHA256 says whether s is a SHA-256 in lower-case hexadecimal digits.
 func IsSHA256(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// checkChanges refuses more than can be kept of a plan.
+// checkChanges refuses changes that are too large to be kept.
 func checkChanges(in api.Changes) error {
 	const resources, outputs, names, name = 1000, 500, 100, 255
 	bad := len(in.Resources) > resources || len(in.Outputs) > outputs

@@ -14,8 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// TreeOf are the workspaces of a tree that begins at a workspace: that one and all that depend on it, each after those
-// that it depends on. on has what each workspace of the organization depends on. It is a pure function.
+// TreeOf are the workspaces of a tree that begins at a workspace: that one and all that depend on it, each after
+// those that it depends on. on has the dependencies of each workspace of the organization. It is a pure function.
 func TreeOf(root string, on map[string][]string) []string {
 	dependents := map[string][]string{}
 	for name, list := range on {
@@ -31,14 +31,14 @@ func TreeOf(root string, on map[string][]string) []string {
 			}
 		}
 	}
-	// A name is placed when nothing that it depends on is left. Where they depend on one another in a circle, the rest
-	// follows by name.
-	out, left := []string{}, slices.Sorted(maps.Keys(in))
-	for len(left) > 0 {
-		i := max(0, slices.IndexFunc(left, func(name string) bool {
-			return !slices.ContainsFunc(on[name], func(other string) bool { return other != name && slices.Contains(left, other) })
+	// A name is placed when none of its dependencies remains. If the remaining ones depend on one another in a
+	// circle, they follow by name.
+	out, remaining := []string{}, slices.Sorted(maps.Keys(in))
+	for len(remaining) > 0 {
+		i := max(0, slices.IndexFunc(remaining, func(name string) bool {
+			return !slices.ContainsFunc(on[name], func(other string) bool { return other != name && slices.Contains(remaining, other) })
 		}))
-		out, left = append(out, left[i]), slices.Delete(left, i, i+1)
+		out, remaining = append(out, remaining[i]), slices.Delete(remaining, i, i+1)
 	}
 	return out
 }
@@ -66,12 +66,12 @@ func TreeBefore(t record.RunTree, name string, on map[string][]string) (out []st
 	return out
 }
 
-// treeDone says that those behind a node may begin.
+// treeDone says that the nodes behind a node may begin.
 func treeDone(n *record.TreeNode) bool {
 	return n.State == api.TreeSucceeded || n.State == api.TreeSkipped && n.Blocked == ""
 }
 
-// treeBlocks is the workspace because of which those behind a node are skipped; empty: it does not block them.
+// treeBlocks is the workspace because of which the nodes behind a node are skipped; empty: it does not block them.
 func treeBlocks(n *record.TreeNode) string {
 	switch n.State {
 	case api.TreeFailed, api.TreeCancelled:
@@ -82,7 +82,7 @@ func treeBlocks(n *record.TreeNode) string {
 	return ""
 }
 
-// NextOfTree decides how a tree goes on, by what depends on what now: which nodes are skipped or cancelled without a
+// NextOfTree decides how a tree goes on, by the present dependencies: which nodes are skipped or cancelled without a
 // look at their workspaces, which of the others are due, and whether the tree is over. It is a pure function.
 func NextOfTree(was record.RunTree, on map[string][]string, now time.Time) (t record.RunTree, due []string) {
 	t = was
@@ -145,10 +145,10 @@ func treeEnd(t record.RunTree) string {
 	return api.TreeSucceeded
 }
 
-// TreeFacts is what is known of the workspace of a node that is due.
+// TreeFacts has the facts about the workspace of a node that is due.
 type TreeFacts struct {
-	Inputs string   // digest of what its inputs are now
-	Used   string   // digest of what they were in its last success
+	Inputs string   // digest of its present inputs
+	Used   string   // digest of its inputs in its last success
 	Ran    bool     // it has succeeded before
 	After  []string // the workspaces after which its settings say that it runs, whether or not it takes outputs of them
 }
@@ -166,8 +166,8 @@ func SkippedOfTree(t record.RunTree, name string, f TreeFacts) string {
 	return "its inputs did not change"
 }
 
-// NodeOfTree is a node whose run was looked at: known says whether it is still on record, and the review is that of a
-// preview's plan, and state the workspace's. It is a pure function.
+// NodeOfTree is a node after a look at its run: known says whether the run is still stored, r is the review of a
+// preview's plan, and state is the workspace's. It is a pure function.
 func NodeOfTree(t record.RunTree, n record.TreeNode, w record.Workflow, known bool, r record.Review, state api.StateFound, now time.Time) record.TreeNode {
 	n.State, n.Note = api.TreeRunning, ""
 	end := func(state, format string, args ...any) record.TreeNode {

@@ -18,7 +18,7 @@ import (
 
 var treeTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// fates are what comes of the runs of a tree, if they are made.
+// fates are the ends of the runs of a tree, if they are made.
 type fates map[string]fate
 
 type fate struct {
@@ -35,7 +35,8 @@ func treeOf(op workflow.Operation, names ...string) record.RunTree {
 	return t
 }
 
-// play takes a tree to its end. Which run ends next is chosen at random, and so is what happens to the edges meanwhile.
+// play takes a tree to its end. Which run ends next is chosen at random, and so are the changes of the edges
+// meanwhile.
 func play(t *testing.T, r *rand.Rand, tree record.RunTree, edges map[string][]string, will fates, meanwhile func(map[string][]string)) record.RunTree {
 	t.Helper()
 	began := map[string]bool{}
@@ -97,7 +98,7 @@ func wantHeldBackRightly(t *testing.T, tree record.RunTree, edges map[string][]s
 	}
 }
 
-// expected is a naive reference: what becomes of a node, from what becomes of those before it.
+// expected is a naive reference: the end of a node, from the ends of those before it.
 func expected(tree record.RunTree, edges map[string][]string, will fates) map[string]string {
 	out, changed := map[string]string{}, map[string]bool{}
 	var of func(name string) string
