@@ -75,7 +75,7 @@ func TestSensitiveInput_IsAskedForByItsPlaceAndNamedToNobodyElse(t *testing.T) {
 		wantErr(t, err, workflow.ErrInvalid)
 		w.must(w.result(job, r, workflow.Succeeded))
 		w.clock.advance(91 * 24 * time.Hour)
-		if got := w.missing(); !strings.Contains(got, "past its retention") {
+		if got := w.missing(); !strings.Contains(got, "past their retention") {
 			t.Errorf("later it is told %q", got)
 		}
 	})
@@ -254,7 +254,7 @@ func TestInputs_OfAWorkspaceThatWasDestroyedOrPushed(t *testing.T) {
 	w.workspace("network")
 	w.workspace("cluster", takes("network.id"))
 	w.updates("network", api.Output{Name: "other", Value: 1})
-	if got := w.missing(); !strings.Contains(got, "left other; correct the name") {
+	if got := w.missing(); !strings.Contains(got, "produced other; correct the name") {
 		t.Errorf("of another output it is told %q", got)
 	}
 	w.updates("network", hiddenToken, api.Output{Name: "id", Sensitive: true})

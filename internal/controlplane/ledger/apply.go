@@ -233,9 +233,9 @@ func (c *Change) Disarm(ctx context.Context, timer store.Key) error {
 	return nil
 }
 
-// arm writes the timer of a workflow and deletes the one before. The workflow's record names the entry, so that it can
-// be deleted without a search when the workflow moves. The name has the version of the record that this commit writes,
-// so it is never used again.
+// arm writes the timer of a workflow and deletes the one before. The workflow's record names the entry, so that it
+// can be deleted without a search when the workflow moves. The name has the version of the record that this commit
+// writes, so it is never used again.
 func (c *Change) arm(w *record.Workflow, next rules.Timer) {
 	kind, at := record.LeaseTimers, next.Wall
 	switch {

@@ -8,10 +8,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// A limit is a counter of active workflows: of an organization, or of a pool. It counts down late, never early. A claim
-// adds to the counters in its commit. An end writes no counter, so that many ends at once do not race for one record:
-// it makes an entry for each limit of which it frees a place. A later commit folds entries into the counter: it
-// deletes them and subtracts them. So at any time counter − entries = active, and a claim that trusts the counter
+// A limit is a counter of active workflows: of an organization, or of a pool. It counts down late, never early. A
+// claim adds to the counters in its commit. An end writes no counter, so that many ends at once do not race for one
+// record: it makes an entry for each limit of which it frees a place. A later commit folds entries into the counter:
+// it deletes them and subtracts them. So at any time counter − entries = active, and a claim that trusts the counter
 // alone never exceeds a limit.
 //
 // A claim that finds no room notes that, and looks again after that (CutShort). An end looks for such notes after its
@@ -71,8 +71,8 @@ func (c *Change) Freed(ctx context.Context, limit store.Key, perPart int) (entri
 	return entries, nil
 }
 
-// maxCounted bounds the entries of one partition that are counted at once. Beyond that a limit is shown, and taken, as
-// fuller than it is.
+// maxCounted bounds the entries of one partition that are counted at once. Beyond that a limit is shown, and taken,
+// as fuller than it is.
 const maxCounted = 1000
 
 // InUse is how many workflows are active under a limit. It grows only with the limit's version.
@@ -87,7 +87,8 @@ func (c *Change) InUse(ctx context.Context, limit store.Key) (int, error) {
 	return l.Active - len(entries), err
 }
 
-// Fold folds entries into the counter of a limit, in a commit of its own. It says how many, and whether there are more.
+// Fold folds entries into the counter of a limit, in a commit of its own. It says how many, and whether there are
+// more.
 func (l *Ledger) Fold(ctx context.Context, limit store.Key) (n int, more bool, err error) {
 	err = l.ChangeHot(ctx, Ahead{}, func(ctx context.Context, c *Change) error {
 		counter, err := c.Limit(ctx, limit)

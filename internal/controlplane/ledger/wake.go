@@ -106,8 +106,8 @@ func (l *Ledger) owe(ctx context.Context, pools []string, marked map[string]stri
 	all.Wait()
 }
 
-// marks reports whether wakes are marked at all: in a process that wakes nobody else, every claim that could see a mark
-// is notified, or looks anyway when it begins.
+// marks reports whether wakes are marked at all: in a process that wakes nobody else, every claim that could see a
+// mark is notified, or looks anyway when it begins.
 func (l *Ledger) marks() bool { return !l.alone || l.waker != nil }
 
 // markNow sets the marks of pools that are clear or old, and returns the targets to wake then.

@@ -133,7 +133,8 @@ func DeliveryPart(org string) string { return "delivery/" + org }
 // DeliveryKey is the key of a delivery.
 func DeliveryKey(org, id string) store.Key { return store.Key{Part: DeliveryPart(org), Sort: id} }
 
-// UndoneIndex is the partition of Index1 that lists the deliveries of an organization that are not done, the oldest first.
+// UndoneIndex is the partition of Index1 that lists the deliveries of an organization that are not done, the oldest
+// first.
 func UndoneIndex(org string) string { return "undone/" + org }
 
 // EncodeDelivery encodes a delivery with its place in that list.

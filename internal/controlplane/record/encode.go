@@ -27,8 +27,8 @@ func EncodeWorkflow(w *Workflow) store.Record {
 	return r
 }
 
-// ActiveIndex is the partition of Index1 that lists the active workflows of an organization, however many others there
-// are.
+// ActiveIndex is the partition of Index1 that lists the active workflows of an organization, however many others
+// there are.
 func ActiveIndex(org string) string { return "active/" + org }
 
 // EncodeActive encodes the entry of an active workflow. Its place in the index is that of the workflow.

@@ -225,8 +225,8 @@ func SealedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "sea
 // ForwardedKey is the key of the Forwarded of an organization.
 func ForwardedKey(org string) store.Key { return store.Key{Part: "pass", Sort: "forwarded/" + org} }
 
-// The kinds of timers: of claims and of queue time-outs on the wall clock, and of runs on the service clock. Each kind
-// is a range of its own, so that many timers of one kind do not delay another.
+// The kinds of timers: of claims and of queue time-outs on the wall clock, and of runs on the service clock. Each
+// kind is a range of its own, so that many timers of one kind do not delay another.
 const (
 	LeaseTimers   = "l/"
 	WaitTimers    = "p/"

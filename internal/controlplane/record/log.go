@@ -121,8 +121,8 @@ func (c *Chunk) decode(value []byte) error {
 }
 
 // Packed lines are one stream of flate that begins with the dictionary below. In it are: the number of lines; their
-// times in Unix milliseconds, the first as it is and each other one as its distance; for each run of lines of one step
-// its length and the step's name; and the texts. A text ends with one of two bytes that no valid text has.
+// times in Unix milliseconds, the first as it is and each other one as its distance; for each run of lines of one
+// step its length and the step's name; and the texts. A text ends with one of two bytes that no valid text has.
 const (
 	endOfLine  = 0xff
 	endOfPiece = 0xfe // the line goes on in the next one

@@ -7,8 +7,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Owner says which workspace a state is of. It counts as long as that workspace exists, so deleting a workspace frees its
-// states in the same commit.
+// Owner says which workspace a state is of. It counts as long as that workspace exists, so deleting a workspace frees
+// its states in the same commit.
 type Owner struct {
 	ID   string `json:"id"`
 	Name string `json:"name"` // of the same workspace: no workspace is renamed

@@ -20,8 +20,8 @@ func PoliciesKey(org string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: "policies"}
 }
 
-// HeldTo has the policy groups that a run was held to from its start on, and the waivers that it may use. It is written
-// with the start, and never again.
+// HeldTo has the policy groups that a run was held to from its start on, and the waivers that it may use. It is
+// written with the start, and never again.
 type HeldTo struct {
 	Policies []api.Policy `json:"policies"`
 }

@@ -33,8 +33,8 @@ type Workflow struct {
 	RetryOf     string             `json:"retry_of,omitempty"`
 	Needs       []string           `json:"needs,omitempty"` // features that its runner must know: api.Spec.Needs
 	Trigger     *Trigger           `json:"trigger,omitempty"`
-	// Unsaved says that its engine could not write the state, which it announced as api.ErroredName, and that this is not
-	// decided yet: see Queue.Unsaved.
+	// Unsaved says that its engine could not write the state, which it announced as api.ErroredName, and that this is
+	// not decided yet: see Queue.Unsaved.
 	Unsaved bool `json:"unsaved,omitempty"`
 	// Of a preview: the operation that its plan can be approved for, and whether that operation was asked for. Of a
 	// run that applies such a plan: the preview.
@@ -201,8 +201,8 @@ type Limit struct {
 // Freed is a place of a limit that was freed and is still counted.
 type Freed struct{}
 
-// Cut says that a limit cut the last claim of a pool short, and when; zero means that it did not, or that the pool was
-// woken since.
+// Cut says that a limit cut the last claim of a pool short, and when; zero means that it did not, or that the pool
+// was woken since.
 type Cut struct {
 	At           time.Time `json:"at,omitzero"`
 	Organization bool      `json:"org,omitempty"` // the organization's limit; else the pool's own
@@ -353,7 +353,8 @@ type Clock struct {
 	Service time.Time `json:"svc"`
 }
 
-// PoolCall is when the last call of a pool came, on the service clock, and by how much the pool's clock was behind then.
+// PoolCall is when the last call of a pool came, on the service clock, and by how much the pool's clock was behind
+// then.
 type PoolCall struct {
 	At  time.Time     `json:"at"`
 	Lag time.Duration `json:"lag,omitempty"`

@@ -48,8 +48,8 @@ type Awaited struct {
 	WorkspaceID string `json:"wsid,omitempty"`
 }
 
-// CarriedKey has, as a Name, the preview of a pull request whose plan was approved last of all those with the same values
-// in a workspace. It ends when the approvals do not carry over any more.
+// CarriedKey has, as a Name, the preview of a pull request whose plan was approved last of all those with the same
+// values in a workspace. It ends when the approvals do not carry over any more.
 func CarriedKey(org, wsid, values string) store.Key {
 	return store.Key{Part: OrganizationPart(org), Sort: CarriedPrefix(wsid) + values}
 }

@@ -41,8 +41,8 @@ func (s Scope) Equal(o Scope) bool {
 // claim names the version of this record in its commit. No record is epoch 0.
 type Routes struct {
 	Epoch int64 `json:"epoch"`
-	// Scopes counts changes of a scope under an unchanged key. They make no route out of date, but a claim that has read
-	// the scope before.
+	// Scopes counts changes of a scope under an unchanged key. They make no route out of date, but a claim that has
+	// read the scope before.
 	Scopes int64          `json:"scopes,omitempty"`
 	Labels map[string]int `json:"labels,omitempty"` // keys of the label sets in use, with the number of workspaces
 	Pins   map[string]int `json:"pins,omitempty"`   // names of the instances that workspaces are pinned to, as well

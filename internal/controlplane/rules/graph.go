@@ -6,7 +6,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// DependsOn lists the workspaces on which one depends, and those of which it takes sensitive outputs. Both are sorted.
+// DependsOn lists the workspaces on which one depends, and those of which it takes sensitive outputs. Both are
+// sorted.
 func DependsOn(w api.Workspace) (on, sensitive []string) {
 	on = slices.Clone(w.After)
 	for _, in := range w.Inputs {

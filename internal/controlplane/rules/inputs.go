@@ -23,8 +23,8 @@ type Fed struct {
 	Variables map[string]any      // of outputs that are not sensitive
 	Sensitive []record.GivenInput // those whose values lie in an artifact
 	Missing   string              // names the missing output and its workspace, and the remedy; empty if none is missing
-	// Digest covers the names and values of all inputs. For a sensitive one the revision of its workspace stands for its
-	// value. It is empty if there are no inputs, or if one is missing.
+	// Digest covers the names and values of all inputs. For a sensitive one the revision of its workspace stands for
+	// its value. It is empty if there are no inputs, or if one is missing.
 	Digest string
 }
 

@@ -21,8 +21,8 @@ const (
 	lookedBack  = 20 // runs of a workspace among which its last scan is looked for
 )
 
-// Activities lists workspaces by name with what goes on in them: those whose name has part in it. Each costs one read of
-// an index, which may lag.
+// Activities lists the workspaces whose name contains part, with their activity, by name. Each costs one read of an
+// index, which may lag.
 func (p *Calls) Activities(ctx context.Context, who identity.Principal, part, cursor string, limit int) (out api.Page[api.Activity], err error) {
 	out.Items = []api.Activity{}
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.list", "", who.AnyProject); err != nil {
@@ -45,7 +45,7 @@ func (p *Calls) Activities(ctx context.Context, who identity.Principal, part, cu
 	return out, err
 }
 
-// Activity says what goes on in one workspace, where its state was found, and what is required of its plans.
+// Activity returns the activity in one workspace, the place of its state, and the requirements for its plans.
 func (p *Calls) Activity(ctx context.Context, who identity.Principal, name string) (out api.Activity, err error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workspace.show", name, p.catalog.InWorkspace(who.Organization, name)); err != nil {
 		return out, err
@@ -70,12 +70,12 @@ func (p *Calls) Activity(ctx context.Context, who identity.Principal, name strin
 	if out.WaitsFor, out.Feeds, err = catalog.Around(ctx, c, who, ws.W.Name); err != nil {
 		return out, err
 	}
-	left, ok, err := ledger.Load[record.Produced](ctx, c, record.ProducedKey(who.Organization, ws.ID))
+	produced, ok, err := ledger.Load[record.Produced](ctx, c, record.ProducedKey(who.Organization, ws.ID))
 	if err != nil {
 		return out, err
 	}
 	if ok {
-		out.OutputsAt = &left.At
+		out.OutputsAt = &produced.At
 	}
 	levels, _, err := catalog.Requirements(ctx, c, who.Organization, ws)
 	for _, l := range levels {
@@ -84,7 +84,7 @@ func (p *Calls) Activity(ctx context.Context, who identity.Principal, name strin
 	return out, err
 }
 
-// activities reads what goes on in workspaces.
+// activities reads the activity in workspaces.
 func (p *Calls) activities(ctx context.Context, org string, list []record.Workspace) ([]api.Activity, error) {
 	out, runs := make([]api.Activity, len(list)), make([][]picked, len(list))
 	var group errgroup.Group
@@ -145,8 +145,8 @@ func (p *Calls) activities(ctx context.Context, org string, list []record.Worksp
 	return out, err
 }
 
-// driftOf is what the last scan among the runs of a workspace has found, the newest first; nil if there is none, or if
-// an update, a refresh or a destroy has settled it since.
+// driftOf is the drift that the last scan among the runs of a workspace found, the newest first; nil if there is
+// none, or if an update, a refresh or a destroy has resolved it since.
 func driftOf(runs []picked) *api.Drift {
 	for _, w := range runs {
 		switch {

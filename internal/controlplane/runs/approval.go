@@ -17,21 +17,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// again is what a submission is beyond what it asks for: the run that a retry repeats, or the trigger that submits. The
-// zero value is for a person's own.
-type again struct {
+// origin is the source of a submission: the run that a retry repeats, or the trigger that submits. The zero value is
+// for a person's own.
+type origin struct {
 	trigger *Triggered
 	of      string
-	keeps   workflow.Operation // of a preview: what its plan can be approved for
-	then    bool               // and whether that was asked for
+	keeps   workflow.Operation // of a preview: the operation that its plan can be approved for
+	then    bool               // and whether that operation was asked for
 	why     string
 }
 
-// underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires approvals:
-// its plan is what is applied then. A preview of a pull request is always for its plan, and a run of one is a preview.
-// It returns what the plan is for, and whether that was asked for. A requirement that is made at the same moment is seen
-// when the run asks for its start.
-func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, retry again, pull bool) (op workflow.Operation, then bool, err error) {
+// underApproval turns a run that changes the state of a workspace into a preview, if the workspace requires
+// approvals: its plan is applied then. A preview of a pull request is always for its plan, and a run of one is a
+// preview. It returns the operation of the plan, and whether that operation was asked for. A requirement that is made
+// at the same moment is seen when the run asks for its start.
+func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in *api.Submit, from origin, pull bool) (op workflow.Operation, then bool, err error) {
 	changes := workflow.ChangesState(in.Type, in.Operation)
 	if !changes && (in.Type != workflow.Deployment || in.Operation != workflow.Preview) {
 		return "", false, nil
@@ -42,7 +42,7 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	}
 	plans := api.EngineOf(ws.W.Engine).Plans
 	switch {
-	case !rules.Required(levels) && retry.keeps == "" && !pull:
+	case !rules.Required(levels) && from.keeps == "" && !pull:
 		return "", false, nil
 	case !plans && changes && pull:
 		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which keeps no plan: a pull request's commit can only be previewed there", ws.W.Name, ws.W.Engine)
@@ -53,14 +53,15 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	case in.Operation == workflow.Preview:
 		return workflow.Update, false, nil
 	}
-	op, then = in.Operation, !pull && (retry.keeps == "" || retry.then)
+	op, then = in.Operation, !pull && (from.keeps == "" || from.then)
 	in.Operation = workflow.Preview
 	return op, then, nil
 }
 
-// permit reads what a run is checked by when it starts: what changes the state, and what has inputs. The start of a run
-// that applies a plan is committed only if neither the plan's review nor the workspace changes meanwhile. Whether
-// approvals are required at all is read right before: a start and a requirement of the same moment have no other order.
+// permit reads the conditions of the start of a run that changes the state or has inputs. The start of a run that
+// applies a plan is committed only if neither the plan's review nor the workspace changes meanwhile. Whether
+// approvals are required at all is read right before: a start and a requirement of the same moment have no other
+// order.
 func permit(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec) (out rules.Permit, err error) {
 	out.Inputs = spec.Inputs
 	if out.Fed, err = feed(ctx, c, w, spec); err != nil || !w.ChangesState() {
@@ -108,8 +109,8 @@ func planAttempt(spec api.Spec) int {
 	return spec.Plan.Attempt
 }
 
-// ended adds to the commit of a run's success what that means for plans and commits: a preview's plan gets its review,
-// and of a run that applied something its commit is kept.
+// ended adds to the commit of a run's success its effects on plans and commits: a preview's plan gets its review, and
+// the commit of a run that applied something is stored.
 func (p *Calls) ended(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.Result) error {
 	if w.For == "" && w.PlanOf == "" && !pushes(w, in) {
 		return nil
@@ -124,14 +125,14 @@ func (p *Calls) ended(ctx context.Context, c *ledger.Change, w *record.Workflow,
 	return p.review(ctx, c, w, spec, in)
 }
 
-// pushes says whether a workspace is at the commit of a push after a run's success: the run applied it, or its plan, made
-// to be applied, changes nothing. Where approvals are required, an empty plan has no run that applies it.
+// pushes says whether a workspace is at the commit of a push after a run's success: the run applied it, or its plan,
+// made to be applied, changes nothing. Where approvals are required, an empty plan has no run that applies it.
 func pushes(w *record.Workflow, in api.Result) bool {
 	empty := w.Then && w.For == workflow.Update && in.Plan != nil && in.Plan.Empty
 	return w.Trigger != nil && w.Trigger.Kind == api.TriggerPush && w.Trigger.Commit != "" && (w.Op == workflow.Update || empty)
 }
 
-// applied remembers the commit of an approved plan that was applied, and that of a push.
+// applied stores the commit of an approved plan that was applied, and that of a push.
 func applied(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec, push bool) error {
 	if !push && spec.Plan == nil || spec.Source.Git == nil || spec.Options != nil { // with options it may be a part of the commit
 		return nil
@@ -154,8 +155,7 @@ func applied(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api
 	return nil
 }
 
-// review makes the review of the plan that a preview has left. A plan that nobody wants approved is applied, if that
-// was asked for.
+// review makes the review of a preview's plan. A plan that needs no approval is applied, if that was asked for.
 func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec, in api.Result) error {
 	k := record.ReviewKey(w.ID)
 	planned, ok, err := ledger.Load[record.Review](ctx, c, k)
@@ -227,7 +227,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	return nil
 }
 
-// wanted says for what a plan that waits does so.
+// wanted says what a waiting plan waits for.
 func wanted(r record.Review) string {
 	if len(r.Why) == 0 {
 		return "any member who may submit runs of the workspace: no approval is required"
@@ -246,7 +246,7 @@ func wanted(r record.Review) string {
 	return what
 }
 
-// present reads what is true of a plan and its workspace now. The change is committed only if none of it changes
+// present reads the present situation of a plan and its workspace. The change is committed only if none of it changes
 // meanwhile.
 func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, plan api.PlanRef, in api.Result) (out rules.Present, err error) {
 	levels, from, err := catalog.Requirements(ctx, c, w.Org, ws)
@@ -280,8 +280,8 @@ func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflo
 	return out, err
 }
 
-// apply adds the run that applies an approved plan. Its spec is that of the preview, and so is what the preview was asked
-// for: its priority, its message, its longest runtime. A refusal leaves the change as it was.
+// apply adds the run that applies an approved plan. It has the spec, the priority, the message and the maximum
+// runtime of the preview. A refusal leaves the change as it was.
 func (p *Calls) apply(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, review *record.Review, by api.PrincipalRef) (*record.Workflow, error) {
 	instance, err := pinOf(ctx, c, w, review.Plan)
 	if err != nil {
@@ -326,7 +326,7 @@ func votersOf(r record.Review) string {
 	return strings.Join(names, " and ")
 }
 
-// approvedBy says who approved a plan, and that they did so on another one.
+// approvedBy names the approvers of a plan, and the plan that they approved if it was another one.
 func approvedBy(r record.Review) string {
 	if r.CarriedFrom != "" {
 		return votersOf(r) + " on " + r.CarriedFrom
@@ -334,7 +334,7 @@ func approvedBy(r record.Review) string {
 	return votersOf(r)
 }
 
-// pinOf is the instance of the preview's pool that alone has the bundle of its plan; empty where all of them have it.
+// pinOf is the only instance of the preview's pool with the bundle of its plan; empty if all of them have it.
 func pinOf(ctx context.Context, c *ledger.Change, w *record.Workflow, plan api.PlanRef) (string, error) {
 	k := record.ArtifactKey(w.ID, plan.Attempt, plan.Artifact)
 	a, ok, err := ledger.Load[record.Artifact](ctx, c, k)
@@ -383,8 +383,8 @@ func (p *Calls) decide(ctx context.Context, who identity.Principal, action, id s
 	return p.Workflow(ctx, who, id)
 }
 
-// withdraw rejects the plan of a preview that is cancelled. It reports whether the plan waits for an approval; else it
-// does nothing.
+// withdraw rejects the plan of a preview that is cancelled. It reports whether the plan waits for an approval; else
+// it does nothing.
 func (p *Calls) withdraw(ctx context.Context, c *ledger.Change, who identity.Principal, w *record.Workflow, reason string) (waits bool, err error) {
 	r, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(w.ID))
 	if err != nil || r.Status != api.ReviewWaiting && r.Status != api.ReviewMerge || rules.Expired(r, c.Now) {
@@ -461,7 +461,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	return nil
 }
 
-// Plan is what a preview would change. Of a run that applies a plan it is that of its preview.
+// Plan returns the plan of a preview. Of a run that applies a plan it is that of its preview.
 func (p *Calls) Plan(ctx context.Context, who identity.Principal, id string) (api.Plan, error) {
 	w, err := p.Workflow(ctx, who, id)
 	if err == nil && w.Applies != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Announce records artifacts of a run before their bytes are placed, and which of them have arrived. What was recorded
-// never changes but for that: the same announcement again has the same answer, and another one of the name is refused.
+// Announce records artifacts of a run before their bytes are placed, and which of them have arrived. Nothing else of
+// a record ever changes: the same announcement again has the same answer, and another one of the name is refused.
 func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.NewArtifacts) (out api.ArtifactsTaken, err error) {
 	place := api.Place{}
 	switch {
@@ -31,7 +31,7 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 	}
 	var w *record.Workflow
 	var all attemptArtifacts
-	w, out.Control, err = p.tells(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
+	w, out.Control, err = p.asHolder(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
 		now, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(run.Workflow))
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 		if err := all.place(in.Placed, c.Now); err != nil {
 			return err
 		}
-		// Announced, not placed: also a state that cannot be kept as an artifact is missing where it should be.
+		// Announced is enough: a state that cannot be stored as an artifact either is missing all the same.
 		if slices.ContainsFunc(in.Artifacts, func(a api.NewArtifact) bool { return api.IsErrored(a.Name) }) && !now.Unsaved {
 			now.Unsaved = true
 			c.Keep(&now)
@@ -103,7 +103,7 @@ func artifactsOf(records []store.Record) (attemptArtifacts, error) {
 	return all, nil
 }
 
-// add adds what a run announces, within the bounds of its attempt. It is a pure function.
+// add adds an announced artifact, within the bounds of its attempt. It is a pure function.
 func (all attemptArtifacts) add(w *record.Workflow, a api.NewArtifact, place api.Place, now time.Time) error {
 	if err := checkArtifact(w, a); err != nil {
 		return err
@@ -130,9 +130,9 @@ func (all attemptArtifacts) add(w *record.Workflow, a api.NewArtifact, place api
 	return nil
 }
 
-// checkArtifact refuses what a run may not announce. A plan is left by a preview that somebody wants to apply, and a
-// state by the run that pulls it or could not write it; no code can pretend to leave either, because it writes files
-// only.
+// checkArtifact refuses an artifact that the run may not announce. A plan comes from a preview whose plan is to be
+// applied, and a state from the run that pulls it or could not write it; no code can fake either, because it writes
+// files only.
 func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 	bad := func(field, format string, args ...any) error {
 		return workflow.Refuse(workflow.ErrInvalid, "artifacts."+field, format, args...)
@@ -179,7 +179,7 @@ func (all attemptArtifacts) place(names []string, now time.Time) error {
 	return nil
 }
 
-// artifactView returns what turns a record into what others see, for artifacts of these pools.
+// artifactView returns a function that makes the API's view of a record, for artifacts of these pools.
 func (p *Calls) artifactView(ctx context.Context, org string, pools ...string) (func(*record.Workflow, int, string, record.Artifact) api.Artifact, error) {
 	days, err := p.ledger.Retention(ctx, org)
 	if err != nil {
@@ -202,7 +202,7 @@ func (p *Calls) artifactView(ctx context.Context, org string, pools ...string) (
 // Input names the artifact that a run is to use, as its spec does.
 func (p *Calls) Input(ctx context.Context, token string, run api.Run) (out api.Input, err error) {
 	var w *record.Workflow
-	if w, out.Control, err = p.tells(ctx, token, run, nil); err != nil {
+	if w, out.Control, err = p.asHolder(ctx, token, run, nil); err != nil {
 		return out, err
 	}
 	spec, err := p.spec(ctx, w, nil)
@@ -222,11 +222,11 @@ func (p *Calls) Input(ctx context.Context, token string, run api.Run) (out api.I
 	return out, err
 }
 
-// InputOf names the artifact with the value of an input that a run was given, by its place in the spec. The start decided
-// whose it is.
+// InputOf names the artifact with the value of an input of a run, by its place in the spec. The start has chosen the
+// artifact.
 func (p *Calls) InputOf(ctx context.Context, token string, run api.Run, n int) (out api.Input, err error) {
 	var w *record.Workflow
-	if w, out.Control, err = p.tells(ctx, token, run, nil); err != nil {
+	if w, out.Control, err = p.asHolder(ctx, token, run, nil); err != nil {
 		return out, err
 	}
 	k := record.GivenKey(w.ID, w.Attempt)
@@ -253,7 +253,7 @@ func (p *Calls) InputOf(ctx context.Context, token string, run api.Run, n int) (
 	return out, err
 }
 
-// planned finds the bundle of a plan. None of its refusals says that the run is over: the runner reports why it failed.
+// planned finds the bundle of a plan. None of its refusals ends the run: the runner reports why it failed.
 func (p *Calls) planned(ctx context.Context, w *record.Workflow, plan api.PlanRef) (api.Artifact, error) {
 	from, k := record.WorkflowKey(plan.Workflow), record.ArtifactKey(plan.Workflow, plan.Attempt, plan.Artifact)
 	r, err := p.ledger.Read(ctx, from, k)

@@ -13,8 +13,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Cancel ends a workflow that waits, and asks a running one to end. A preview that has ended and whose plan waits for an
-// approval is withdrawn: that is a rejection.
+// Cancel ends a workflow that waits, and asks a running one to end. A preview that has ended and whose plan waits for
+// an approval is withdrawn: that is a rejection.
 func (p *Calls) Cancel(ctx context.Context, who identity.Principal, id string, in api.WithReason) (api.Workflow, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.cancel", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
@@ -91,7 +91,7 @@ func (p *Calls) Unlock(ctx context.Context, who identity.Principal, name string,
 	return p.Workflow(ctx, who, in.Workflow)
 }
 
-// giveUp lets runs change the state of a workspace again, although nobody has pushed the one that a run could not write.
+// giveUp lets runs change the state of a workspace again, without a push of the state that a run could not write.
 func (p *Calls) giveUp(ctx context.Context, c *ledger.Change, who identity.Principal, ws record.Workspace, queue *record.Queue, id string) error {
 	if queue.Unsaved != id {
 		return workflow.Refuse(workflow.ErrConflict, "", "the state that could not be written is that of workflow %s, not of %s: look again", queue.Unsaved, text.Cut(id, 64))

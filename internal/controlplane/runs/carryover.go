@@ -15,12 +15,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Approvals of a pull request's plan carry over to the plan of the merged commit. The commit differs, so the plan is made
-// anew, and the two are compared by the digest of all planned changes that their runners report. Each decision about a
-// pull request's plan leaves a record by which the preview of the merged commit finds it; approvals are carried over once,
-// in the commit that ends that preview.
+// Approvals of a pull request's plan carry over to the plan of the merged commit. The commit differs, so the plan is
+// made anew, and the two are compared by the digest of all planned changes that their runners report. Each decision
+// about a pull request's plan writes a record by which the preview of the merged commit finds it; approvals are
+// carried over once, in the commit that ends that preview.
 
-// shown is a result as people see it: without the digest that is there only to be compared.
+// shown is a result as people see it: without the digest, which only serves comparison.
 func shown(in api.Result) api.Result {
 	if in.Plan != nil && in.Plan.Values != "" {
 		plan := *in.Plan
@@ -29,7 +29,7 @@ func shown(in api.Result) api.Result {
 	return in
 }
 
-// offer lets the approvals of a pull request's plan be found, or found no more.
+// offer writes or removes the record by which the approvals of a pull request's plan are found.
 func offer(ctx context.Context, c *ledger.Change, w *record.Workflow, r record.Review) error {
 	if !w.Trigger.Pull() || r.Values == "" {
 		return nil
@@ -53,10 +53,10 @@ type approvals struct {
 	r  record.Review
 }
 
-// carried gives the review of a merged commit's plan the approvals of the pull request's plan that changes the same, and
-// returns whose they were; nil if there are none. The rules decide on each of them again. What is checked where a person
-// approves is not: that they have the role of an operator, and are known at all. As with a plan that needs two approvals,
-// an approval stays one if whoever gave it loses the role afterwards; reject the pull request's plan to take it away.
+// carried gives the review of a merged commit's plan the approvals of the pull request's plan with the same changes,
+// and returns their source; nil if there are none. The rules decide on each approval again. The role and the
+// existence of the approvers are not checked again. As with a plan that needs two approvals, an approval stays one if
+// its voter loses the role afterwards; reject the pull request's plan to take it away.
 func carried(ctx context.Context, c *ledger.Change, w *record.Workflow, review *record.Review, now rules.Present) (*approvals, error) {
 	if w.Trigger == nil || w.Trigger.Kind != api.TriggerPush || review.Status != api.ReviewWaiting {
 		return nil, nil
@@ -66,7 +66,7 @@ func carried(ctx context.Context, c *ledger.Change, w *record.Workflow, review *
 		return nil, err
 	}
 	if from == nil {
-		// Whether there are other approvals decides nothing, so that it may be out of date.
+		// No decision depends on other approvals, so this read may be out of date.
 		prefix := record.CarriedPrefix(w.WorkspaceID)
 		page, err := c.Range(ctx, store.Scan{Part: record.OrganizationPart(w.Org), From: prefix, To: record.After(prefix), Limit: 1})
 		if err == nil && len(page.Records) > 0 {
@@ -84,9 +84,9 @@ func carried(ctx context.Context, c *ledger.Change, w *record.Workflow, review *
 	return from, nil
 }
 
-// approvalsFor finds the approvals of a pull request's plan of the same repository and with the same values; nil if there
-// are none. The host is that of the workspace's source, as a run of a commit has no other, and a path there has one
-// meaning in upper and lower case.
+// approvalsFor finds the approvals of a pull request's plan of the same repository and with the same values; nil if
+// there are none. The host is that of the workspace's source, as a run of a commit has no other, and a path there has
+// one meaning in upper and lower case.
 func approvalsFor(ctx context.Context, c *ledger.Change, w *record.Workflow, values string) (*approvals, error) {
 	if values == "" {
 		return nil, nil
@@ -97,7 +97,7 @@ func approvalsFor(ctx context.Context, c *ledger.Change, w *record.Workflow, val
 	}
 	k := record.ReviewKey(offered.ID)
 	of, err := c.Workflow(ctx, w.Org, offered.ID, k, record.AwaitedKey(w.Org, offered.ID))
-	if errors.Is(err, workflow.ErrNotFound) { // it is not kept any longer
+	if errors.Is(err, workflow.ErrNotFound) { // it is past its retention
 		return nil, nil
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func approvalsFor(ctx context.Context, c *ledger.Change, w *record.Workflow, val
 	return &approvals{of, r}, nil
 }
 
-// used takes approvals that were carried over to another plan away from the one that they were given to.
+// used removes approvals from the plan from which they were carried over.
 func used(c *ledger.Change, w *record.Workflow, from approvals, review record.Review) {
 	said := fmt.Sprintf("carried over from %s, approved by %s, because all planned changes are equal", from.of.ID, votersOf(review))
 	c.Note(w, rules.Note{Kind: "carried", Text: said})

@@ -18,7 +18,7 @@ import (
 
 const (
 	maxClaim  = 50 // jobs that one claim hands out
-	perCommit = 12 // jobs that one commit claims: 7 operations each, the limits, and what seen adds
+	perCommit = 12 // jobs that one commit claims: 7 operations each, the limits, and those of seen
 )
 
 // Claim hands out work that can start now. With a wait it waits until there is any. It commits nothing after the wait
@@ -42,14 +42,14 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 	first, more := true, false
 	err := p.ledger.Await(ctx, who.PoolID, wait, func(notified bool) (bool, error) {
 		if err := context.Cause(ctx); err != nil {
-			return false, err // the caller has gone and would not learn of a claim
+			return false, err // the caller has gone and would not get the claim
 		}
 		now := p.ledger.Now()
 		if !first && !notified && !more && !due.changed(now) && !p.ledger.Owed(ctx, who.PoolID) {
 			return false, nil
 		}
-		// The first read gets all that the look begins with. A mark is cleared before the read of what can be
-		// claimed.
+		// The first read gets all records that a search begins with. A mark is cleared before the claimable runs are
+		// read.
 		before := p.ledger.ReadAhead(ctx, append(p.seenKeys(who, in), record.WakeKey(who.PoolID),
 			record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID),
 			record.OrganizationLimitKey(who.Organization), record.CursorKey(who.PoolID), record.HoldKey(who.PoolID), record.RoutesKey(who.Organization), record.DeliveriesKey(who.PoolID))...)
@@ -74,31 +74,31 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 	return out, nil
 }
 
-// dueSince is what a claim that waits knows of the deliveries of its pool.
+// dueSince has the deliveries of a pool, as a waiting claim knows them.
 type dueSince struct {
 	record.Deliveries
 	began time.Time
-	woken bool // it was told of something just now
+	woken bool // it was notified just now
 }
 
-// justBefore is how long before a claim a delivery may have become due that no claim before was told of.
+// justBefore is how long before a claim a delivery may have become due that no earlier claim reported.
 const justBefore = 2 * time.Second
 
-// read takes over what the records say; woken means that the claim was notified.
+// read takes over the records; woken means that the claim was notified.
 func (d *dueSince) read(r ledger.Read, poolID string, woken bool) {
 	d.Deliveries = record.Deliveries{}
-	_ = r.Into(record.DeliveriesKey(poolID), &d.Deliveries) // a claim of deliveries says what is wrong with it
+	_ = r.Into(record.DeliveriesKey(poolID), &d.Deliveries) // a claim of deliveries reports the error
 	d.woken = woken || ledger.IsOwed(r, poolID)
 }
 
-// changed says whether a delivery has become due since the claim began, so that it answers at once. One that was due before
-// was told of by the claim before: a pool that does not ask for it must not make its claims go round at once.
+// changed says whether a delivery has become due since the claim began, so that it answers at once. One that was due
+// before was reported by the previous claim: a pool that does not ask for it must not make its claims spin.
 func (d *dueSince) changed(now time.Time) bool {
 	return d.Due(now) && (d.woken || d.Next.After(d.began.Add(-justBefore)))
 }
 
-// claimOnce claims what can start now, in commits of a few workflows each. more means that it has not read all that
-// there is.
+// claimOnce claims runs that can start now, in commits of a few workflows each. more means that it has not read all
+// claimable runs.
 func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Claim, before ledger.Ahead) (out api.Claimed, more bool, err error) {
 	fold, repaired := true, repairs{tries: map[string]int{}}
 	for len(out.Jobs) < in.Max {
@@ -127,11 +127,11 @@ func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Cl
 			}
 		}
 		if err == nil && got.cut != nil {
-			again, err = p.ledger.CutShort(ctx, who.Organization, who.PoolID, got.cut.key, got.cut.most)
+			again, err = p.ledger.CutShort(ctx, who.Organization, who.PoolID, got.cut.key, got.cut.max)
 		}
 		if err != nil {
 			if len(out.Jobs) > 0 {
-				break // what is claimed must be handed out
+				break // claimed jobs must be handed out
 			}
 			return out, false, err
 		}
@@ -146,10 +146,10 @@ func (p *Calls) claimOnce(ctx context.Context, who identity.Principal, in api.Cl
 	return out, more, nil
 }
 
-// maxRepaired bounds the workspaces that one claim routes again. It reads over the runs of others.
+// maxRepaired bounds the workspaces that one claim routes again. It skips the runs of others.
 const maxRepaired = 50
 
-// repairs is what one claim has done about runs whose route was out of date.
+// repairs counts the repairs of one claim to runs whose route was out of date.
 type repairs struct {
 	done  int
 	tries map[string]int // by the ids of the runs
@@ -158,8 +158,8 @@ type repairs struct {
 // repairTries is how often a claim tries to repair one run: other commits may be faster.
 const repairTries = 3
 
-// left says whether a claim may repair a run, beside others.
-func (r repairs) left(id string, others int) bool {
+// mayTry says whether a claim may repair a run, beside others.
+func (r repairs) mayTry(id string, others int) bool {
 	return r.done+others < maxRepaired && r.tries[id] < repairTries
 }
 
@@ -174,14 +174,14 @@ func (p *Calls) repair(ctx context.Context, org string, s record.Entry, r repair
 	return err
 }
 
-// limit is one that a claim must keep.
+// limit is a limit that a claim must keep.
 type limit struct {
 	key  store.Key
-	most int // 0 means that there is none
+	max  int // 0 means that there is none
 	name string
 }
 
-// taken is what one commit claimed.
+// taken is the result of one commit of a claim.
 type taken struct {
 	api.Claimed
 	more  bool
@@ -191,8 +191,8 @@ type taken struct {
 }
 
 // claim adds the claim of up to want workflows to a change. With fold it claims nothing if a limit is tight: its
-// counter leaves too little room, or is above three quarters. Places that were freed are folded then, and it is called
-// again. So it is where it has seen runs whose route is out of date.
+// counter leaves too little room, or is above three quarters. Places that were freed are folded then, and it is
+// called again. It is also called again after a repair of runs whose route is out of date.
 func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim, want int, fold bool, repaired repairs) (out taken, err error) {
 	pk, lk := record.PoolKey(who.Organization, who.PoolID), record.PoolLimitKey(who.Organization, who.PoolID)
 	rk := record.RoutesKey(who.Organization) // read before any route that is compared with it
@@ -229,13 +229,13 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 		if err != nil {
 			return out, err
 		}
-		left := l.most - rec.Active
-		if fold && l.most > 0 && rec.Active > 0 && (left < want || left < l.most/4) {
+		free := l.max - rec.Active
+		if fold && l.max > 0 && rec.Active > 0 && (free < want || free < l.max/4) {
 			out.tight = append(out.tight, l.key)
 		}
-		if l.most > 0 && left < room {
-			room = max(0, left)
-			out.cut, out.Note = &l, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.most, "active workflow"))
+		if l.max > 0 && free < room {
+			room = max(0, free)
+			out.cut, out.Note = &l, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.max, "active workflow"))
 		}
 	}
 	if len(out.tight) > 0 {
@@ -244,7 +244,7 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	if room == 0 {
 		return out, nil
 	}
-	found := look{pool: pool, instance: in.Instance, types: in.Types, n: room, repaired: repaired}
+	found := search{pool: pool, instance: in.Instance, types: in.Types, n: room, repaired: repaired}
 	if found.routes, _, err = ledger.Get[record.Routes](c.Read, rk); err != nil {
 		return out, err
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// checkCommit refuses what cannot be asked for of a commit, and everything else to a pipeline that is not protected. It is
-// a pure function. Whose trigger submits is decided already: it runs nothing that changes the state.
-func checkCommit(who identity.Principal, in api.Submit, retry again) error {
+// checkCommit refuses an invalid run of a commit, and any other run to a pipeline that is not protected. It is a pure
+// function. A submission by a trigger is allowed already: it never changes the state.
+func checkCommit(who identity.Principal, in api.Submit, from origin) error {
 	preview := in.Type == workflow.Deployment && in.Operation == workflow.Preview
 	if err := who.Confine("anything but a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
 		return err
 	}
-	// Its file is in the pull request: what decides about the runs of others is the workspace's.
+	// Its file is in the pull request: the order of other members' runs is up to the workspace.
 	if err := who.Confine("a priority of its own", in.Priority == nil); err != nil {
 		return err
 	}
@@ -28,8 +28,8 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 		return err
 	}
 	push := who.Pipeline != nil && who.Pipeline.Protected
-	if retry.trigger != nil {
-		push = retry.trigger.Kind == api.TriggerPush
+	if from.trigger != nil {
+		push = from.trigger.Kind == api.TriggerPush
 	}
 	switch {
 	case in.Commit == "" && in.Number != 0:
@@ -43,14 +43,14 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 	case !workflow.Plans(in.Type, in.Operation) || in.Type != workflow.Deployment:
 		return workflow.Invalid("operation", "a run of a commit is a deployment that plans: a preview, or an update of a protected pipeline")
 	case push:
-	case !preview && retry.trigger == nil:
+	case !preview && from.trigger == nil:
 		return workflow.Invalid("operation", "a pull request's commit is only previewed, not %s: approve the plan of its preview to apply it, or submit from a protected pipeline", in.Operation)
 	case in.TakeOver || in.BeginAnew:
 		return workflow.Invalid("take_over", "take_over and begin_anew are not for the run of a pull request: first decide where the workspace's state is, with a run of your own")
 	case in.Register != nil:
 		return workflow.Invalid("register", "a run of a pull request does not make or change its workspace: do that before")
 	}
-	if of := who.Pipeline; of != nil && retry.trigger == nil && in.Commit != of.Commit {
+	if of := who.Pipeline; of != nil && from.trigger == nil && in.Commit != of.Commit {
 		return workflow.Refuse(workflow.ErrForbidden, "commit", "this pipeline is of commit %q of %s/%s, and submits runs of that one only, not of %s", of.Commit, of.Host, of.Repository, in.Commit)
 	}
 	return nil
@@ -59,16 +59,16 @@ func checkCommit(who identity.Principal, in api.Submit, retry again) error {
 // maxNumber is the highest number of a pull request: nine digits.
 const maxNumber = 999_999_999
 
-// triggerOf decides what the run of a commit is: a push where a protected pipeline submits it, else a pull request. It
-// refuses a commit of another repository than the workspace's. It is a pure function; checkCommit has passed. What runs
-// no commit has the trigger that submits it, if any.
-func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, retry again) (*record.Trigger, error) {
+// triggerOf returns the trigger of the run of a commit: a push if a protected pipeline submits it, else a pull
+// request. It refuses a commit of another repository than the workspace's. It is a pure function; checkCommit has
+// passed. Another run has the trigger that submits it, if any.
+func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, from origin) (*record.Trigger, error) {
 	out := record.Trigger{Kind: api.TriggerPullRequest, Number: in.Number, Commit: in.Commit}
-	if retry.trigger != nil {
-		out = retry.trigger.Trigger
+	if from.trigger != nil {
+		out = from.trigger.Trigger
 	}
 	if in.Commit == "" {
-		if retry.trigger == nil {
+		if from.trigger == nil {
 			return nil, nil
 		}
 		return &out, nil
@@ -82,7 +82,7 @@ func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, retry ag
 	}
 	wantHost, want := host, cmp.Or(out.Repository, path)
 	switch of := who.Pipeline; {
-	case retry.trigger != nil: // it was that of the run before, or the caller has looked
+	case from.trigger != nil: // it was that of the run before, or the caller has checked it
 	case of == nil:
 		out.Name, out.Repository = host, path
 	default:
@@ -98,18 +98,18 @@ func triggerOf(who identity.Principal, ws api.Workspace, in api.Submit, retry ag
 	return &out, nil
 }
 
-// submittersOf are all who answer for a run, and whether somebody who is not a principal does too: the account of a git host
-// is not one, so whoever it is may approve under another name.
-func submittersOf(who identity.Principal, ws record.Workspace, retry again) (all api.PrincipalRefs, strangers bool) {
+// submittersOf are all principals that answer for a run; strangers says that an account of a git host does too: it is
+// not a principal, so its owner may approve under another name.
+func submittersOf(who identity.Principal, ws record.Workspace, from origin) (all api.PrincipalRefs, strangers bool) {
 	all, strangers = api.PrincipalRefs{who.Ref(), who.Pipeline.Submitter(), ws.Editor()}, who.Pipeline != nil
-	if retry.trigger != nil {
-		all, strangers = append(all, retry.trigger.Submitters...), strangers || retry.trigger.Strangers
+	if from.trigger != nil {
+		all, strangers = append(all, from.trigger.Submitters...), strangers || from.trigger.Strangers
 	}
 	return rules.Submitters(all...), strangers
 }
 
-// ownPull says whether a run is one that a pipeline, or an earlier one of the same pull request, submitted: it may cancel
-// that one. It is a pure function.
+// ownPull says whether a pipeline, or an earlier one of the same pull request, submitted a run: then it may cancel
+// the run. It is a pure function.
 func ownPull(who identity.Principal, w *record.Workflow) bool {
 	of, t := who.Pipeline, w.Trigger
 	if of == nil || !untrusted(w) || w.ByID != who.ID || t.Name != who.Issuer || t.Repository != of.Repository {
@@ -118,7 +118,7 @@ func ownPull(who identity.Principal, w *record.Workflow) bool {
 	return of.Number != 0 && t.Number == of.Number || of.Commit != "" && t.Commit == of.Commit
 }
 
-// ofTrigger says of which commit or tree a run is, as the end of a sentence.
+// ofTrigger names the commit or the tree of a run, as the end of a sentence.
 func ofTrigger(t *record.Trigger) string {
 	switch {
 	case t != nil && t.Kind == api.TriggerTree:

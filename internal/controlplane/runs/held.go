@@ -23,8 +23,8 @@ func (p *Calls) Held(ctx context.Context, who identity.Principal, instance, curs
 		return out, err
 	}
 	if instance != "" && cursor == "" {
-		// An agent without free capacity makes only this call. A second instance is refused its claims, not this. A second
-		// process of the instance is refused both: it would take the claims of the other for its own.
+		// An agent without free capacity makes only this call. A second instance is refused its claims, not this. A
+		// second process of the instance is refused both: it would mistake the claims of the other for its own.
 		err := p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 			_, err := seen(ctx, c, who, api.Claim{Instance: text.Cut(instance, 128)})
 			return err

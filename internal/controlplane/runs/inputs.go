@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// inputsOf are the inputs that a run will be given at its start. What does not plan does not read variables.
+// inputsOf are the inputs that a run will get at its start. A run without a plan does not read variables.
 func inputsOf(w *record.Workflow, ws api.Workspace) []api.WorkspaceInput {
 	if !workflow.Plans(w.Type, w.Op) {
 		return nil
@@ -21,8 +21,8 @@ func inputsOf(w *record.Workflow, ws api.Workspace) []api.WorkspaceInput {
 	return ws.Inputs
 }
 
-// mayTake refuses a run that executes the code of a pull request and would be given a sensitive output that no admin has
-// marked for that. Without it the code would run on another value of the variable, or on none.
+// mayTake refuses a run that executes the code of a pull request and would be given a sensitive output that no admin
+// has marked for that. Without it the code would run on another value of the variable, or on none.
 func mayTake(w *record.Workflow, inputs []api.WorkspaceInput) error {
 	for i, in := range inputs {
 		if untrusted(w) && in.Sensitive && !in.Preview {
@@ -38,7 +38,7 @@ func Inputs(ctx context.Context, c *ledger.Change, org string, ws record.Workspa
 	return rules.Feed(ws.W.Inputs, from, nil, c.Now), err
 }
 
-// sources reads the workspaces that inputs name, and what each has left. keys are the records of the latter.
+// sources reads the workspaces that inputs name, and their outputs. keys are the records of the latter.
 func sources(ctx context.Context, c *ledger.Change, org string, inputs []api.WorkspaceInput) (from map[string]rules.Source, keys []store.Key, err error) {
 	var named []store.Key
 	for _, in := range inputs {
@@ -80,8 +80,8 @@ func sources(ctx context.Context, c *ledger.Change, org string, inputs []api.Wor
 	return from, keys, nil
 }
 
-// feed reads the inputs of a run that asks for its start. The start is committed only if none of the workspaces that they
-// are from has a new success meanwhile.
+// feed reads the inputs of a run that asks for its start. The start is committed only if none of the workspaces that
+// they are from has a new success meanwhile.
 func feed(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Spec) (rules.Fed, error) {
 	if len(spec.Inputs) == 0 {
 		return rules.Fed{}, nil
@@ -100,7 +100,7 @@ func feed(ctx context.Context, c *ledger.Change, w *record.Workflow, spec api.Sp
 	return rules.Reached(w, rules.Feed(spec.Inputs, from, own, c.Now)), nil
 }
 
-// produce adds to the commit of a run's success what it leaves for other workspaces.
+// produce adds to the commit of a run's success its outputs for other workspaces.
 func produce(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.Result) error {
 	if !w.ChangesState() {
 		return nil
@@ -114,17 +114,17 @@ func produce(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.R
 	if err != nil {
 		return err
 	}
-	left, err := leftBy(ctx, c, w, in.SensitiveOutputs)
+	sensitive, err := sensitiveOutputs(ctx, c, w, in.SensitiveOutputs)
 	if err != nil {
 		return err
 	}
-	c.Put(k, rules.Produce(before, w, a.Used, in, left))
+	c.Put(k, rules.Produce(before, w, a.Used, in, sensitive))
 	return nil
 }
 
-// leftBy is the artifact that a run has left with the values of its sensitive outputs; nil if it has left none, or if what
-// it reports did not arrive.
-func leftBy(ctx context.Context, c *ledger.Change, w *record.Workflow, in *api.SensitiveOutputs) (*record.SensitiveOutputs, error) {
+// sensitiveOutputs is the artifact with the values of a run's sensitive outputs; nil if there is none, or if the
+// reported one did not arrive.
+func sensitiveOutputs(ctx context.Context, c *ledger.Change, w *record.Workflow, in *api.SensitiveOutputs) (*record.SensitiveOutputs, error) {
 	if in == nil {
 		return nil, nil
 	}
@@ -136,8 +136,8 @@ func leftBy(ctx context.Context, c *ledger.Change, w *record.Workflow, in *api.S
 	return &record.SensitiveOutputs{Name: in.Artifact, Size: a.Size, SHA256: a.SHA256, Place: a.Place}, nil
 }
 
-// fed adds to a spec what the run was given at its start. The runner asks for the values of sensitive inputs by their
-// places in the list that is left.
+// fed adds to a spec the inputs that the run got at its start. The runner asks for the values of sensitive inputs by
+// their places in the remaining list.
 func fed(spec *api.Spec, given record.Given) {
 	spec.Variables = rules.Merged(spec.Variables, given.Variables)
 	spec.Inputs = nil
@@ -146,7 +146,7 @@ func fed(spec *api.Spec, given record.Given) {
 	}
 }
 
-// takesSensitive says whether some workspace takes sensitive outputs of another one.
+// takesSensitive says whether any workspace takes sensitive outputs of a workspace.
 func takesSensitive(r ledger.Read, org, workspace string) (bool, error) {
 	graph, _, err := ledger.Get[record.Graph](r, record.GraphKey(org))
 	for _, from := range graph.Sensitive {

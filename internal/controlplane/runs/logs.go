@@ -55,8 +55,8 @@ func (p *Calls) AppendLogs(ctx context.Context, token string, run api.Run, in ap
 	return out, err
 }
 
-// AppendTail adds what the runner of an ended task left of its log, as AppendLogs does. The pool that has the
-// workflow may send it, for the task that started the attempt.
+// AppendTail adds the unsent log lines of an ended task's runner, as AppendLogs does. The pool that has the workflow
+// may send it, for the task that started the attempt.
 func (p *Calls) AppendTail(ctx context.Context, who identity.Principal, id string, in api.Tail) (api.TailTaken, error) {
 	c := p.ledger.View()
 	w, _, err := claimedBy(ctx, c, who, id, in.Attempt)
@@ -159,8 +159,8 @@ func endOfLog(ctx context.Context, c *ledger.Change, id string, attempt int) (en
 	return record.DecodeChunk(page.Records[0])
 }
 
-// extend decides what comes after the end of a log: the next chunk, without its end, and the lines for it; no lines
-// mean that nothing is left to add, and the chunk is the end. It is a pure function.
+// extend decides how a log goes on: the next chunk, without its end, and the lines for it; no lines mean that there
+// is nothing to add, and the chunk is the end. It is a pure function.
 func extend(end record.Chunk, in api.Logs, quota int64) (next record.Chunk, lines []api.LogLine, err error) {
 	skip := max(end.Next-in.First, 0)
 	if end.Full || skip >= int64(len(in.Lines)) {
@@ -196,8 +196,8 @@ func weightOf(lines []api.LogLine) (weight int64) {
 }
 
 // putChunk adds a chunk to a change, with as many of the lines as it takes. Where its lines lie follows from its
-// predecessor's bytes alone. A blob is made before the record that names it. It is named by its content, so it does no
-// harm if the commit is decided again.
+// predecessor's bytes alone. A blob is made before the record that names it. It is named by its content, so it does
+// no harm if the commit is decided again.
 func (p *Calls) putChunk(ctx context.Context, c *ledger.Change, w *record.Workflow, attempt int, chunk *record.Chunk, lines []api.LogLine) error {
 	packed := record.PackLines(lines)
 	for len(packed) > record.MaxChunk && len(lines) > 1 {

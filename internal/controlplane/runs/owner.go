@@ -20,13 +20,14 @@ import (
 // maxCopies is how many workspaces may change copies of one state.
 const maxCopies = 50
 
-// WhoseStates says whose the states are that a run asks about. If none of them is another workspace's, a run that changes the
-// state of its workspace makes all of them that workspace's. The same call again changes nothing.
+// WhoseStates names the owners of the states that a run asks about. If none of them belongs to another workspace, a
+// run that changes the state of its workspace makes that workspace the owner of all of them. The same call again
+// changes nothing.
 func (p *Calls) WhoseStates(ctx context.Context, token string, run api.Run, in api.StateRefs) (out api.WhoseStates, err error) {
 	if len(in.States) == 0 || len(in.States) > api.MaxStates {
 		return out, workflow.Refuse(workflow.ErrInvalid, "states", "ask about 1 to %d states", api.MaxStates)
 	}
-	_, out.Control, err = p.tells(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
+	_, out.Control, err = p.asHolder(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
 		w, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(run.Workflow))
 		if err != nil {
 			return err
@@ -76,7 +77,8 @@ func refuse(ctx context.Context, c *ledger.Change, id string, others []api.Other
 	return nil
 }
 
-// keepState notes the lineage that a run has left in a place of its workspace: the first run finds no state there.
+// keepState notes the lineage of a state that a run wrote to a place of its workspace: the first run finds no state
+// there.
 func keepState(ctx context.Context, c *ledger.Change, w *record.Workflow, found api.StateFound) error {
 	s := api.StateRef{Place: found.Place, Lineage: found.Lineage}
 	o, err := ownersOf(ctx, c, w.Org, []api.StateRef{s})
@@ -87,7 +89,7 @@ func keepState(ctx context.Context, c *ledger.Change, w *record.Workflow, found 
 	return err
 }
 
-// owners are the records of whose some states are. Those of deleted workspaces count as if they were not there.
+// owners are the records of the owners of some states. Those of deleted workspaces do not count.
 type owners struct {
 	c       *ledger.Change
 	org     string
@@ -96,7 +98,7 @@ type owners struct {
 	changed []store.Key
 }
 
-// ownersOf reads what is known of states.
+// ownersOf reads the owners of states.
 func ownersOf(ctx context.Context, c *ledger.Change, org string, states []api.StateRef) (*owners, error) {
 	o := &owners{c: c, org: org, by: map[store.Key]*record.Owner{}, holders: map[string]record.Workspace{}}
 	var keys []store.Key
@@ -139,7 +141,7 @@ func (o *owners) lineage(s api.StateRef) store.Key {
 
 func (o *owners) of(k store.Key) *record.Owner { return o.by[k] }
 
-// take makes a state that is no other workspace's that of the workspace of a run.
+// take makes the workspace of a run the owner of a state that belongs to no other workspace.
 func (o *owners) take(w *record.Workflow, s api.StateRef) {
 	mine := record.Owner{ID: w.WorkspaceID, Name: w.Workspace}
 	if place := o.of(o.place(s)); place == nil {
@@ -163,7 +165,7 @@ func (o *owners) put(k store.Key, to *record.Owner) {
 	}
 }
 
-// write adds what was planned to the change.
+// write adds the planned operations to the change.
 func (o *owners) write() {
 	for _, k := range o.changed {
 		if to := o.by[k]; to != nil {
@@ -174,7 +176,7 @@ func (o *owners) write() {
 	}
 }
 
-// shown is the name of an owner, where who sees the run may see that workspace: it lies in the same project, or below it.
+// shown is the name of an owner if readers of the run may see that workspace: it is in the same project, or below it.
 func (o *owners) shown(ctx context.Context, w *record.Workflow, by *record.Owner) (string, error) {
 	ws, ok, err := workspaceOf(ctx, o.c, w)
 	if err != nil || !ok {
@@ -187,9 +189,9 @@ func (o *owners) shown(ctx context.Context, w *record.Workflow, by *record.Owner
 	return by.Name, nil
 }
 
-// Own decides about states that a run was refused because they are those of other workspaces: they become its workspace's,
-// or it may change them as copies. It needs an admin of all those workspaces' projects. One call decides about as many as
-// one of a runner asks for; the next one about the next of them.
+// Own decides about states that a run was refused because they are those of other workspaces: they become its
+// workspace's, or it may change them as copies. It needs an admin of all those workspaces' projects. One call decides
+// about as many states as a runner's call may name; the next call about the next of them.
 func (p *Calls) Own(ctx context.Context, who identity.Principal, id string, in api.Own) (out api.Owned, err error) {
 	const action = "state.own"
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, action, id, p.inWorkflow(who.Organization, id)); err != nil {
@@ -217,7 +219,7 @@ func (p *Calls) Own(ctx context.Context, who identity.Principal, id string, in a
 			if len(out.States) == api.MaxStates {
 				break
 			}
-			from, err := o.hand(ctx, who, w, s, in.IsCopy)
+			from, err := o.transfer(ctx, who, w, s, in.IsCopy)
 			if err != nil {
 				return err
 			}
@@ -241,15 +243,16 @@ func (p *Calls) Own(ctx context.Context, who identity.Principal, id string, in a
 	return out, nil
 }
 
-// hand gives a state to the workspace of a run, or lets it have a copy, and names who had it alone; empty: nobody.
-func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Workflow, s api.StateRef, isCopy bool) (from string, err error) {
+// transfer gives a state to the workspace of a run, or lets it have a copy, and returns the name of the previous
+// owner; empty if there was none.
+func (o *owners) transfer(ctx context.Context, who identity.Principal, w *record.Workflow, s api.StateRef, isCopy bool) (from string, err error) {
 	for {
 		by := rules.Owner(w.WorkspaceID, s.Lineage, o.of(o.place(s)), o.of(o.lineage(s)))
 		if by == nil {
 			break
 		}
 		from = by.Name
-		if err := o.mayHand(ctx, who, by, isCopy); err != nil {
+		if err := o.mayTransfer(ctx, who, by, isCopy); err != nil {
 			return "", err
 		}
 		for _, k := range []store.Key{o.place(s), o.lineage(s)} {
@@ -265,7 +268,7 @@ func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Wor
 				o.put(k, &now)
 			}
 		}
-		// Who had the lineage does not keep it by the place where it is.
+		// The previous owner of the lineage does not keep its place either.
 		if by.Place != "" && !isCopy {
 			k := record.PlaceKey(o.org, by.Place)
 			held, ok, err := ledger.Load[record.Owner](ctx, o.c, k)
@@ -283,9 +286,9 @@ func (o *owners) hand(ctx context.Context, who identity.Principal, w *record.Wor
 	return from, nil
 }
 
-// mayHand refuses anybody who is not an admin of the workspace that has a state, and to take a state away while a run may
-// be changing it.
-func (o *owners) mayHand(ctx context.Context, who identity.Principal, by *record.Owner, isCopy bool) error {
+// mayTransfer refuses a caller who is not an admin of the workspace that owns a state, and the transfer of a state
+// while a run may be changing it.
+func (o *owners) mayTransfer(ctx context.Context, who identity.Principal, by *record.Owner, isCopy bool) error {
 	scope, err := catalog.Chain(ctx, o.c, o.org, o.holders[by.ID].W.Project)
 	if err != nil {
 		return err

@@ -18,17 +18,17 @@ import (
 
 const (
 	maxRefused = 1000 // entries of one key and type, refused by assignment, that one claim skips
-	perBroken  = 50   // what an entry counts whose workflow cannot be read: each costs another read
+	perBroken  = 50   // the weight of an entry whose workflow cannot be read: each costs another read
 	claimPage  = 200  // entries of one read of the claimable index
 )
 
-// skipped logs a record that a person must look at.
+// skipped logs an unreadable record, which a person must look at.
 func (p *Calls) skipped(err error) {
 	p.ledger.Log.Error("unreadable record skipped", "err", err)
 }
 
-// look is one look at what a pool may claim.
-type look struct {
+// search is one search for runs that a pool may claim.
+type search struct {
 	pool     record.Pool
 	instance string
 	types    []workflow.Type // none means all
@@ -36,14 +36,14 @@ type look struct {
 	routes   record.Routes // read before any queue's record
 	repaired repairs
 
-	first   []head         // what can be claimed, best rank first
-	stale   []record.Entry // what is to be repaired before
-	more    bool           // it has not read all that there is
-	tired   bool           // it has seen more that is out of date than one claim repairs
+	first   []head         // runs that can be claimed, best rank first
+	stale   []record.Entry // runs to be repaired before
+	more    bool           // it has not read all entries
+	tired   bool           // it has seen more outdated runs than one claim repairs
 	verdict map[string]verdict
 }
 
-// verdict is what is known of an entry.
+// verdict says whether an entry may be claimed.
 type verdict int
 
 const (
@@ -54,9 +54,9 @@ const (
 	stale
 )
 
-// pick reads what is to be claimed, with the records that its claim begins with. A record that cannot be read does
-// not stop the claims of other workflows.
-func (p *Calls) pick(ctx context.Context, c *ledger.Change, l *look) error {
+// pick reads the runs to claim, with the records that their claims begin with. A record that cannot be read does not
+// stop the claims of other workflows.
+func (p *Calls) pick(ctx context.Context, c *ledger.Change, l *search) error {
 	l.verdict = map[string]verdict{}
 	for bulk := false; ; bulk = true {
 		if err := p.heads(ctx, c, l, bulk); err != nil {
@@ -86,9 +86,9 @@ func (p *Calls) pick(ctx context.Context, c *ledger.Change, l *look) error {
 	}
 }
 
-// judge says of entries whether the pool may claim them: only if the route of their workspace leads to their key and is
-// up to date, and the pool serves the workspace.
-func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []head) error {
+// judge decides whether the pool may claim entries: only if the route of their workspace leads to their key and is up
+// to date, and the pool serves the workspace.
+func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *search, some []head) error {
 	lanes := make([]store.Key, len(some))
 	for i, h := range some {
 		lanes[i] = record.QueueKey(h.entry.WorkspaceID)
@@ -108,7 +108,7 @@ func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []hea
 		}
 		fresh := q.Route.Key == h.key && len(q.Route.Old) == 0 && q.Route.Fresh(l.routes)
 		switch {
-		case !fresh && l.repaired.left(h.entry.ID, len(l.stale)):
+		case !fresh && l.repaired.mayTry(h.entry.ID, len(l.stale)):
 			l.verdict[h.entry.ID] = stale
 			l.stale = append(l.stale, h.entry)
 		case !fresh:
@@ -122,8 +122,8 @@ func (p *Calls) judge(ctx context.Context, c *ledger.Change, l *look, some []hea
 	return nil
 }
 
-// has says whether who claims has the plan that a run applies.
-func (l *look) has(pin string) bool {
+// has says whether the claiming instance has the plan that a run applies.
+func (l *search) has(pin string) bool {
 	pool, instance, one := strings.Cut(pin, "/")
 	return pin == "" || pool == l.pool.ID && (!one || instance == l.instance)
 }
@@ -141,9 +141,9 @@ func readable(c *ledger.Change, e record.Entry) error {
 	return errors.Join(err, err2, c.Read.Into(record.BeatKey(e.ID), &record.Beat{}))
 }
 
-// keys are those under which a pool looks: its own, that of its instance if workspaces are pinned to it, and the label
+// keys are those that a pool searches: its own, that of its instance if workspaces are pinned to it, and the label
 // sets in use that its labels cover.
-func (l *look) keys() []string {
+func (l *search) keys() []string {
 	out := []string{record.PoolRoute(l.pool.ID)}
 	if l.routes.Pins[l.instance] > 0 {
 		out = append(out, record.RunnerRoute(l.pool.ID, l.instance))
@@ -156,9 +156,9 @@ func (l *look) keys() []string {
 	return out
 }
 
-// heads merges the first entries of the keys that a pool covers, best rank first, without those that it may not claim.
-// bulk means that it judges all that it reads, because those that it read first were refused.
-func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *look, bulk bool) error {
+// heads merges the first entries of the keys that a pool covers, best rank first, without those that it may not
+// claim. bulk means that it judges all that it reads, because those that it read first were refused.
+func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *search, bulk bool) error {
 	k := record.CursorKey(l.pool.ID)
 	cursor, _, err := ledger.Get[record.Cursor](c.Read, k)
 	if err != nil {
@@ -204,7 +204,7 @@ func (p *Calls) heads(ctx context.Context, c *ledger.Change, l *look, bulk bool)
 	return nil
 }
 
-// head is an entry that can be claimed, and the key under which it lies.
+// head is an entry that can be claimed, and its route key.
 type head struct {
 	rank, key string
 	entry     record.Entry
@@ -212,8 +212,8 @@ type head struct {
 
 // headsOf reads the first entries of one key. Entries that may not be claimed do not count, but the reading is
 // bounded. At the bound, resume is where the next claim continues; it is empty once all were read, and the next claim
-// begins at the start. Each key and type has its own bound, so that what one refuses never hides another.
-func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, l *look, key string, scan store.Scan, page store.Page, bulk bool) (out []head, resume string, err error) {
+// begins at the start. Each key and type has its own bound, so that the refused entries of one never hide another.
+func (p *Calls) headsOf(ctx context.Context, c *ledger.Change, l *search, key string, scan store.Scan, page store.Page, bulk bool) (out []head, resume string, err error) {
 	skipped, last := 0, ""
 	for {
 		var some []head

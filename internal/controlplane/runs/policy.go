@@ -15,14 +15,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// policed says whether a run is held to policies: one that makes a plan or applies it, and one that evaluates a state. A
-// preview for a state that is pushed makes no plan.
+// policed says whether a run is held to policies: one that makes a plan or applies it, and one that evaluates a
+// state. A preview for a state that is pushed makes no plan.
 func policed(w *record.Workflow) bool {
 	return workflow.Policed(w.Type, w.Op) && w.For != workflow.StatePush
 }
 
-// heldTo reads the policy groups that hold for a run at its submission. They say what its runner must know, and which
-// credentials it needs. Which of them hold, and the waivers, are read again at its start, so the spec has no waivers.
+// heldTo reads the policy groups that hold for a run at its submission. They decide the features that its runner must
+// know, and the credentials that it needs. The groups and the waivers are read again at its start, so the spec has no
+// waivers.
 func heldTo(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace) ([]api.Policy, error) {
 	if !policed(w) {
 		return nil, nil
@@ -55,9 +56,9 @@ func holding(ctx context.Context, c *ledger.Change, w *record.Workflow) ([]api.P
 	return spec.Policies, err
 }
 
-// emitPolicies adds to the commit of a run's result what policies found, for its timeline, and for the audit trail what
-// was denied and by which waivers something passed.
-func emitPolicies(c *ledger.Change, w *record.Workflow, in api.Result) {
+// recordPolicies adds to the commit of a run's result the policy results: to its timeline, and to the audit trail
+// denials and the waivers that were used.
+func recordPolicies(c *ledger.Change, w *record.Workflow, in api.Result) {
 	if len(in.Policies) == 0 {
 		return
 	}

@@ -23,8 +23,8 @@ const (
 	readFor = 30 * time.Second
 )
 
-// Logs reads lines of an attempt (0: the latest) from a line on, or from as many before the end as an offset below 0
-// says. To follow a log, a reader passes the Next of the previous page. It waits up to wait for the first line.
+// Logs reads lines of an attempt (0: the latest) from a line on; a negative offset counts from the end. To follow a
+// log, a reader passes the Next of the previous page. It waits up to wait for the first line.
 func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, attempt int, offset int64, limit int, wait time.Duration) (api.LogPage, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.LogPage{}, err
@@ -46,7 +46,8 @@ func (p *Calls) Logs(ctx context.Context, who identity.Principal, id string, att
 	return out, err
 }
 
-// LogEnd returns the number of an attempt (0: the latest) and of the line that its log has next: how many it has.
+// LogEnd returns the number of an attempt (0: the latest) and that of its log's next line, which is the count of its
+// lines.
 func (p *Calls) LogEnd(ctx context.Context, who identity.Principal, id string, attempt int) (int, int64, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.logs", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return 0, 0, err
@@ -109,11 +110,11 @@ func (p *Calls) logKept(ctx context.Context, w *record.Workflow) error {
 	return err
 }
 
-// logWas says of a log without lines that it had some: they were written when logs were kept for a shorter time.
+// logWas says that a log without lines had some: they were written when logs were kept for a shorter time.
 func (p *Calls) logWas(w *record.Workflow, r ledger.Read, attempt int) bool {
 	result, ok, err := ledger.Get[api.Result](r, record.ResultKey(w.ID, attempt))
-	least := slices.Min(api.LogRetentions())
-	return err == nil && ok && result.LogEnd > 0 && w.Over() && w.Submitted.Before(record.Before(p.ledger.Now(), least))
+	shortest := slices.Min(api.LogRetentions())
+	return err == nil && ok && result.LogEnd > 0 && w.Over() && w.Submitted.Before(record.Before(p.ledger.Now(), shortest))
 }
 
 func logExpired(id string) error {
@@ -223,7 +224,7 @@ func (p *Calls) unpackAll(ctx context.Context, records []store.Record, from int6
 	return all, group.Wait()
 }
 
-// linesOf returns the lines of a chunk. A line stands for those of a blob that is gone.
+// linesOf returns the lines of a chunk. One line stands in for those of a deleted blob.
 func (p *Calls) linesOf(ctx context.Context, c record.Chunk) (lines []api.LogLine, err error) {
 	packed := c.Lines
 	switch {

@@ -19,7 +19,7 @@ import (
 
 // Spec gives a started run its spec.
 func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, error) {
-	w, _, err := p.tells(ctx, token, run, nil)
+	w, _, err := p.asHolder(ctx, token, run, nil)
 	if err != nil {
 		return api.Spec{}, err
 	}
@@ -29,13 +29,13 @@ func (p *Calls) Spec(ctx context.Context, token string, run api.Run) (api.Spec, 
 // Heartbeat records a sign of life.
 func (p *Calls) Heartbeat(ctx context.Context, token string, run api.Run, in api.Heartbeat) (api.Control, error) {
 	step := text.Cut(in.Step, 64)
-	_, out, err := p.tells(ctx, token, run, &step)
+	_, out, err := p.asHolder(ctx, token, run, &step)
 	return out, err
 }
 
-// Steps records where the steps of a run stand.
+// Steps records the progress of the steps of a run.
 func (p *Calls) Steps(ctx context.Context, token string, run api.Run, in api.Steps) (api.Control, error) {
-	_, out, err := p.tells(ctx, token, run, nil, putSteps(run, in.Steps))
+	_, out, err := p.asHolder(ctx, token, run, nil, putSteps(run, in.Steps))
 	if err == nil {
 		p.ledger.Notify(ledger.RunOf(run.Workflow))
 	}
@@ -71,8 +71,8 @@ func putSteps(run api.Run, steps []api.Step) ledger.Decision {
 	}
 }
 
-// Result records how a run ended, with the last of its steps and of its log. A result of the boot that holds the run is
-// final. A late one never changes a terminal state, but it goes to the timeline, and proves the end.
+// Result records how a run ended, with the last of its steps and of its log. A result of the boot that holds the run
+// is final. A late one never changes a terminal state, but it goes to the timeline, and proves the end.
 func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Handover) (out api.HandedOver, err error) {
 	if err := rules.CheckResult(in.Result); err != nil {
 		return out, err
@@ -114,7 +114,7 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 			w.Changes = in.Slim().Changes
 		}
 		c.Create(k, shown(in.Result))
-		emitPolicies(c, w, in.Result)
+		recordPolicies(c, w, in.Result)
 		if in.State != nil {
 			if err := remember(ctx, c, w, *in.State); err != nil {
 				return err
@@ -140,8 +140,8 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 	return out, err
 }
 
-// lastLines adds the lines that come with a result. Whatever becomes of them, the result counts: the runner sends again
-// what is missing from next on.
+// lastLines adds the lines that come with a result. The result counts even if they fail: the runner sends the missing
+// lines again from next on.
 func (p *Calls) lastLines(ctx context.Context, token string, run api.Run, tail api.LogTail) (next int64, err error) {
 	lines, err := tail.Unpack()
 	for first := tail.First; err == nil && len(lines) > 0; {
@@ -156,7 +156,7 @@ func (p *Calls) lastLines(ctx context.Context, token string, run api.Run, tail a
 	return next, err
 }
 
-// remember stores what a run found out about its workspace's state.
+// remember stores the state of its workspace that a run reported.
 func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found api.StateFound) error {
 	k := record.StateKey(w.Org, w.WorkspaceID)
 	known, _, err := ledger.Load[api.StateFound](ctx, c, k)
@@ -170,8 +170,8 @@ func remember(ctx context.Context, c *ledger.Change, w *record.Workflow, found a
 	return keepState(ctx, c, w, found)
 }
 
-// spec reads a frozen spec, what the run was given by other workspaces, which policies held at the start of the attempt,
-// and what is known of the state by now. frozen, if it is not nil, was read already.
+// spec reads a frozen spec, and adds the run's inputs from other workspaces, the policies that held at the start of
+// the attempt, and the latest known state. frozen, if it is not nil, was read already.
 func (p *Calls) spec(ctx context.Context, w *record.Workflow, frozen *api.Spec) (api.Spec, error) {
 	k, state, given, graph := record.SpecKey(w.ID), record.StateKey(w.Org, w.WorkspaceID), record.GivenKey(w.ID, w.Attempt), record.GraphKey(w.Org)
 	keys := []store.Key{state}

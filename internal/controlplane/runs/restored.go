@@ -12,11 +12,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// EndRestored keeps what an organization's restored records hold from running: what had not started is cancelled, and what
-// waits for an approval or a merge expires. Each may have been done since the copy was made, and a deployment is never
-// started twice. It adds what it did to out.
+// EndRestored keeps the runs of an organization's restored records from starting: unstarted runs are cancelled, and
+// plans that wait for an approval or a merge expire. Each may have been done since the copy was made, and a
+// deployment is never started twice. It adds its counts to out.
 func (p *Calls) EndRestored(ctx context.Context, org, by string, out *api.Restored) error {
-	// All that waits or is claimed has a timer on the wall clock.
+	// All waiting or claimed runs have a timer on the wall clock.
 	for _, part := range record.TimerParts(org) {
 		n, err := p.notStartedOf(ctx, org, store.Scan{Part: part, To: record.ServiceTimers, Limit: 100}, by)
 		if out.Workflows += n; err != nil {
@@ -72,7 +72,7 @@ func (p *Calls) expire(ctx context.Context, org string, entry store.Record, by s
 	return err
 }
 
-// notStartedOf cancels what has not started of the workflows that timers name.
+// notStartedOf cancels those of the workflows that timers name that have not started.
 func (p *Calls) notStartedOf(ctx context.Context, org string, timers store.Scan, by string) (cancelled int, err error) {
 	for timer, err := range p.ledger.View().All(ctx, timers) {
 		if err != nil {
@@ -100,7 +100,7 @@ func (p *Calls) notStarted(ctx context.Context, org, id, by string) (cancelled b
 		cancelled = false
 		w, err := c.Workflow(ctx, org, id)
 		if errors.Is(err, workflow.ErrNotFound) {
-			return nil // a timer that was left over
+			return nil // an orphaned timer
 		}
 		if err != nil || w.State != workflow.Pending && w.State != workflow.Claimed {
 			return err

@@ -13,15 +13,15 @@ import (
 
 // Config has the limits of runs. Everything except Blobs and Digest is required.
 type Config struct {
-	OrganizationLimit int           // most active workflows of an organization
+	OrganizationLimit int           // maximum of active workflows of an organization
 	LogQuota          int64         // bytes that the log of one attempt may have, as api.LogLine.Weight counts
 	LogWait           time.Duration // how long a runner gathers lines while the log has a reader
-	LogIdle           time.Duration // and while it has none; 0 means as long as the runner likes
+	LogIdle           time.Duration // and while it has none; 0 means the runner's default
 	ReportWait        time.Duration // how long a start waits for the report of its launch
-	// Blobs has what is beyond the first MiB of a log. Nil means that the records have all of it.
+	// Blobs stores logs beyond their first MiB. Nil means that the records have all of it.
 	Blobs blob.Store
-	// Digest says what the files of a directory source are now. Nil means that this process cannot read directory
-	// sources.
+	// Digest returns a digest of the present files of a directory source. Nil means that this process cannot read
+	// directory sources.
 	Digest func(ctx context.Context, directory, path string) (string, error)
 }
 

@@ -46,8 +46,8 @@ type picked struct {
 	version int64
 }
 
-// picks returns what chooses the workflows of a list that are wanted and that who may see. With all, it is decided
-// already that who may see them.
+// picks returns a filter of a list: the workflows that are wanted and that who may see. With all, who may see every
+// one of them.
 func (p *Calls) picks(ctx context.Context, who identity.Principal, all bool, wanted func(*record.Workflow) bool) func([]store.Record) ([]picked, error) {
 	c := p.ledger.View()
 	sees, all := catalog.Sees(ctx, c, who), all || who.Has(api.RoleViewer)

@@ -17,18 +17,18 @@ import (
 
 const seenEvery = 20 * time.Second // how often an instance's record is written
 
-// seenKeys are the records that seen goes by, and the organization's own limit. A claim reads them with its own.
+// seenKeys are the records that seen reads, and the organization's own limit. A claim reads them with its own.
 func (p *Calls) seenKeys(who identity.Principal, in api.Claim) []store.Key {
 	keys := append(p.ledger.LimitKeys(who.Organization), record.RunnerKey(who.PoolID, in.Instance))
-	if hear := p.ledger.PoolCallKeys(who.PoolID); len(hear) > 0 {
-		keys = append(append(keys, hear...), record.SoleKey(who.PoolID))
+	if calls := p.ledger.PoolCallKeys(who.PoolID); len(calls) > 0 {
+		keys = append(append(keys, calls...), record.SoleKey(who.PoolID))
 	}
 	return keys
 }
 
-// seen adds to the commit of a claim that the pool and its instance are alive, and refuses a second process of the
-// instance, and a second instance if the pool allows only one: so nothing is handed out to it, and no claim waits for a
-// commit of its own. It returns the pool. A call without a version or a process leaves what is recorded as it is.
+// seen adds to the commit of a claim that the pool and its instance are alive. It refuses a second process of the
+// instance, and a second instance if the pool allows only one: so neither gets a job, and no claim waits for a commit
+// of its own. It returns the pool. A call without a version or a process does not change the record.
 func seen(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Claim) (record.Pool, error) {
 	pool, ok, err := ledger.Load[record.Pool](ctx, c, record.PoolKey(who.Organization, who.PoolID))
 	if err == nil && !ok {

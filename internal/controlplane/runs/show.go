@@ -24,7 +24,7 @@ import (
 // Filter narrows a list of workflows.
 type Filter struct {
 	Workspace string
-	Pool      string    // only what this pool has claimed last
+	Pool      string    // only runs that this pool has claimed last
 	State     string    // a state, "active" or Awaiting; empty means any
 	Operation string    // of a deployment, or Scan; empty means any
 	Since     time.Time // only those submitted at this time or later; the zero time means all
@@ -38,7 +38,7 @@ const Awaiting = "awaiting_approval"
 // Scan is the filter for scans, which are a type and have no operation.
 const Scan = "scan"
 
-// check refuses a filter for what does not exist.
+// check refuses a filter by an unknown state or operation.
 func (f Filter) check() error {
 	if f.State != "" && f.State != "active" && f.State != Awaiting && !slices.Contains(workflow.States(), workflow.State(f.State)) {
 		return workflow.Refuse(workflow.ErrInvalid, "state", "the state is pending, claimed, running, succeeded, failed, cancelled, active or awaiting_approval, not %q", text.Cut(f.State, 40))
@@ -49,7 +49,7 @@ func (f Filter) check() error {
 	return nil
 }
 
-// wants says whether a workflow passes what the filter says of the workflow itself.
+// wants says whether a workflow passes the conditions on the workflow itself.
 func (f Filter) wants(w *record.Workflow) bool {
 	is := w.Op == workflow.Operation(f.Operation)
 	if f.Operation == Scan {
@@ -61,10 +61,10 @@ func (f Filter) wants(w *record.Workflow) bool {
 
 const (
 	maxPages    = 10  // that are read for one answer
-	skippedPage = 200 // workflows of each but the first, where a filter has left some out
+	skippedPage = 200 // workflows of each page but the first, if the filter has dropped some
 )
 
-// view turns a record into what people see.
+// view returns a record as people see it.
 func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	out := api.Workflow{
 		ID: w.ID, Organization: w.Org, Workspace: w.Workspace, Pool: pool, Type: w.Type, Operation: w.Op,
@@ -83,7 +83,7 @@ func view(w *record.Workflow, pool string, version int64) api.Workflow {
 	return out
 }
 
-// reviewed adds to a run what became of its plan; nothing before the plan was made.
+// reviewed adds to a run the review of its plan; nothing before the plan was made.
 func reviewed(w *api.Workflow, r record.Review, state api.StateFound, now time.Time) {
 	if r.Status == "" {
 		return
@@ -111,8 +111,8 @@ func (p *Calls) Workflow(ctx context.Context, who identity.Principal, id string)
 	return p.WorkflowAfter(ctx, who, id, "", 0)
 }
 
-// WorkflowAfter is Workflow. It waits up to wait until the answer has another revision than the one that the caller has
-// seen.
+// WorkflowAfter is Workflow. It waits up to wait until the answer has another revision than the one that the caller
+// has seen.
 func (p *Calls) WorkflowAfter(ctx context.Context, who identity.Principal, id, seen string, wait time.Duration) (api.Workflow, error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.show", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return api.Workflow{}, err
@@ -129,7 +129,7 @@ func (p *Calls) WorkflowAfter(ctx context.Context, who identity.Principal, id, s
 	return out, err
 }
 
-// revisionOf changes whenever anything else in the answer about a workflow does.
+// revisionOf is a digest of the answer about a workflow.
 func revisionOf(w api.Workflow) string {
 	sum := fnv.New64a()
 	_ = json.NewEncoder(sum).Encode(w) // neither can fail
@@ -367,7 +367,7 @@ func claimedLast(w *record.Workflow, poolID string) bool {
 	return w.PoolID == poolID && w.Attempt > 0 && w.State != workflow.Pending
 }
 
-// awaiting leaves out the entries of plans that are stale, or have expired: a store may keep them for a while.
+// awaiting drops the entries of stale or expired plans: a store may keep them for a while.
 func (p *Calls) awaiting(ctx context.Context, org string, entries []store.Record) ([]store.Record, error) {
 	keys := make([]store.Key, 0, 2*len(entries))
 	states := make(map[string]store.Key, len(entries)) // by preview
@@ -410,8 +410,8 @@ func (p *Calls) workflowsOf(ctx context.Context, active []store.Record) (out []s
 	return out, err
 }
 
-// poolsOf returns the names of the pools of workflows of an organization. That of a pending one is the pool to which its
-// workspace leads now, and "" where labels leave that open.
+// poolsOf returns the names of the pools of workflows of an organization. That of a pending one is the pool to which
+// its workspace leads now, and "" where labels leave that open.
 func (p *Calls) poolsOf(ctx context.Context, org string, wfs []picked) ([]string, error) {
 	var lanes []store.Key
 	for _, w := range wfs {
@@ -449,7 +449,7 @@ func (p *Calls) poolsOf(ctx context.Context, org string, wfs []picked) ([]string
 	return ids, err
 }
 
-// Timeline lists what happened to a workflow, in order.
+// Timeline lists the events of a workflow, in order.
 func (p *Calls) Timeline(ctx context.Context, who identity.Principal, id, cursor string, limit int) (out api.Page[api.Event], err error) {
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.timeline", id, p.inWorkflow(who.Organization, id)); err != nil {
 		return out, err

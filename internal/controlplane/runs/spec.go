@@ -10,13 +10,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// specOf freezes at its submission what a workflow does.
+// specOf is the spec of a workflow, which is frozen at its submission.
 //
 // The code of a pull request's run is a stranger's until somebody has approved its plan. So it gets preview_role or
-// none, only the secrets and the credentials for modules that are marked for previews, and no secret that the machine lends
-// its engines. The reference to
-// the credential of the git source stays: the runner reads the source with it, masks it, and gives it neither to the
-// engine's environment nor to its files.
+// none, only the secrets and the credentials for modules that are marked for previews, and no secret that the machine
+// serves to its engines. The reference to the credential of the git source stays: the runner reads the source with
+// it, masks it, and gives it neither to the engine's environment nor to its files.
 func specOf(w *record.Workflow, ws record.Workspace, in api.Submit) api.Spec {
 	settings := ws.W.RunSettings
 	settings.Source, settings.Secrets, settings.Modules = sourceOf(w.Trigger, in.Options, settings.Source), secretsOf(w, ws.W), modulesOf(w, ws.W)
@@ -58,8 +57,8 @@ func modulesOf(w *record.Workflow, ws api.Workspace) []api.ModuleCredential {
 	return slices.DeleteFunc(slices.Clone(ws.Modules), func(m api.ModuleCredential) bool { return !m.Preview })
 }
 
-// arnOf is the role of a run; empty where it has none. What changes the state has the workspace's role, and what only
-// looks has preview_role; an untrusted run never has the workspace's.
+// arnOf is the role of a run; empty if it has none. A run that changes the state has the workspace's role, and one
+// that only reads has preview_role; an untrusted run never has the workspace's.
 func arnOf(w *record.Workflow, ws api.Workspace) string {
 	switch {
 	case untrusted(w):
@@ -70,8 +69,8 @@ func arnOf(w *record.Workflow, ws api.Workspace) string {
 	return ws.Role
 }
 
-// roleOf is what a spec says about the role of a run. Of the settings only the ARN has a part in it, so the role's trust
-// policy can rely on the rest.
+// roleOf is the role of a run in its spec. Only the ARN comes from the settings, so the role's trust policy can rely
+// on the other fields.
 func roleOf(w *record.Workflow, ws record.Workspace) *api.Role {
 	arn := arnOf(w, ws.W)
 	if arn == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// control is the answer to a runner. The reader's record was loaded, because the answer says how long the runner is to
-// gather lines of the log.
+// control is the answer to a runner. The reader's record was loaded, because the answer says how long the runner is
+// to gather lines of the log.
 func (p *Calls) control(c *ledger.Change, w *record.Workflow, now rules.Time) api.Control {
 	out := rules.Control(w, now)
 	out.LogSeconds = p.cfg.LogIdle.Seconds()
@@ -38,7 +38,7 @@ func admit(ctx context.Context, c *ledger.Change, token string, run api.Run, mor
 	if err != nil {
 		return nil, 0, err
 	}
-	// The answer does not tell a wrong token from a workflow that does not exist.
+	// The answer is the same for a wrong token and for an unknown workflow.
 	if !ok || subtle.ConstantTimeCompare([]byte(a.Hash), []byte(record.Hash(token))) != 1 {
 		return nil, 0, workflow.Refuse(workflow.ErrUnauthenticated, "", "this is not the token of attempt %d of that job", run.Attempt)
 	}
@@ -87,7 +87,7 @@ func (p *Calls) Start(ctx context.Context, token string, run api.Run, in api.Sta
 		return out, err
 	}
 	if spec, err := p.spec(ctx, w, frozen); err == nil {
-		out.Spec = &spec // else the runner asks for it, and is told what is wrong
+		out.Spec = &spec // else the runner asks for it, and gets the error
 	}
 	return out, nil
 }
@@ -106,7 +106,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 		}
 		frozen, bad := frozenSpec(c.Read, w.ID)
 		if spec = frozen; bad != nil {
-			spec = nil // the runner asks for it, and is told what is wrong
+			spec = nil // the runner asks for it, and gets the error
 		}
 		var may rules.Permit
 		var held []api.Policy
@@ -124,7 +124,7 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 			return err
 		}
 		if s == rules.Holds {
-			c.Drop(w) // as in tells
+			c.Drop(w) // as in asHolder
 		}
 		ended = nil
 		switch granted.Move.To { //nolint:exhaustive // a start leads to no other state
@@ -149,10 +149,10 @@ func (p *Calls) start(ctx context.Context, token string, run api.Run, in api.Sta
 	return w, spec, out, cmp.Or(err, ended)
 }
 
-// tells handles a call of a run that holds its workflow and reports only about itself. step is the step that the run
-// is in; nil leaves it unchanged. also adds the rest of the report to the change. The workflow's record is not
+// asHolder handles a call of a run that holds its workflow and reports only about itself. step is the step that the
+// run is in; nil leaves it unchanged. also adds the rest of the report to the change. The workflow's record is not
 // written: its version changes only when it moves.
-func (p *Calls) tells(ctx context.Context, token string, run api.Run, step *string, also ...ledger.Decision) (w *record.Workflow, out api.Control, err error) {
+func (p *Calls) asHolder(ctx context.Context, token string, run api.Run, step *string, also ...ledger.Decision) (w *record.Workflow, out api.Control, err error) {
 	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
 		var s rules.Standing
 		if w, s, err = admit(ctx, c, token, run, record.ReaderKey(run.Workflow)); err != nil {

@@ -28,16 +28,16 @@ func (p *Calls) Submit(ctx context.Context, who identity.Principal, key string, 
 	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleOperator, "workflow.submit", in.Workspace, scope); err != nil {
 		return api.Workflow{}, err
 	}
-	return p.submit(ctx, who, key, in, again{})
+	return p.submit(ctx, who, key, in, origin{})
 }
 
-// Triggered is what submits in place of a person, and who answers for that: people by whom a plan under not_by_submitter
-// may not be approved.
+// Triggered is a trigger that submits in place of a person, and the people who answer for that: they may not approve
+// a plan under not_by_submitter.
 type Triggered struct {
 	record.Trigger
 	Submitters api.PrincipalRefs
-	Strangers  bool // somebody else answers for it as well, and is not a principal
-	// Also adds to the commit that makes the run; what it refuses is not submitted. Nil adds nothing.
+	Strangers  bool // somebody who is not a principal answers for it as well
+	// Also adds to the commit that makes the run; if it refuses, no run is submitted. Nil adds nothing.
 	Also func(ctx context.Context, c *ledger.Change, w *record.Workflow) error
 }
 
@@ -45,10 +45,10 @@ type Triggered struct {
 // that it may; a repeat with the same key makes no second run.
 func (p *Calls) SubmitFor(ctx context.Context, who identity.Principal, key string, in api.Submit, by Triggered) (api.Workflow, error) {
 	in.Commit, in.Number = by.Commit, by.Number
-	return p.submit(ctx, who, key, in, again{trigger: &by})
+	return p.submit(ctx, who, key, in, origin{trigger: &by})
 }
 
-// Refusal is what a refusal says; empty for another error.
+// Refusal is the message of a refusal; empty for another error.
 func Refusal(err error) string {
 	if e, ok := errors.AsType[*workflow.Error](err); ok && !errors.Is(err, workflow.ErrBusy) {
 		return e.Message
@@ -85,11 +85,11 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	if w.OwnMax {
 		in.MaxRuntime = w.MaxRuntime.String()
 	}
-	repeat := again{of: id, why: why.Reason}
-	if w.For != "" { // it stays a preview, whatever is required by now
+	repeat := origin{of: id, why: why.Reason}
+	if w.For != "" { // it stays a preview, whether or not approvals are required by now
 		in.Operation, repeat.keeps, repeat.then = w.For, w.For, w.Then
 	}
-	if w.Trigger != nil && w.Trigger.Commit != "" { // it stays of that commit, and for whom it was
+	if w.Trigger != nil && w.Trigger.Commit != "" { // it keeps its commit and its submitters
 		was, _, err := ledger.Load[record.Review](ctx, c, record.ReviewKey(cmp.Or(w.PlanOf, id)))
 		if err != nil {
 			return api.Workflow{}, err
@@ -100,11 +100,11 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 	return p.submit(ctx, who, key, in, repeat)
 }
 
-func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, retry again) (api.Workflow, error) {
+func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, from origin) (api.Workflow, error) {
 	if err := checkSubmit(&in); err != nil {
 		return api.Workflow{}, err
 	}
-	if err := checkCommit(who, in, retry); err != nil {
+	if err := checkCommit(who, in, from); err != nil {
 		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, "workflow.submit", in.Workspace, err)
 	}
 	if in.Register != nil {
@@ -120,14 +120,14 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 			return api.Workflow{}, err
 		}
 	}
-	asked, err := askedFor(in, retry.of)
+	asked, err := askedFor(in, from.of)
 	if err != nil {
 		return api.Workflow{}, err
 	}
 	request := record.Hash(asked)
 	now := p.ledger.Now()
 	id := record.NewID("wf_", now)
-	var first []store.Key // what is read at once
+	var first []store.Key // keys that are read at once
 	if key != "" {
 		first = append(first, record.IdempotencyKey(who.Organization, who.ID, key))
 	}
@@ -149,7 +149,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 			id = before
 			return nil
 		}
-		made, pool, err = p.add(ctx, c, who, in, id, retry)
+		made, pool, err = p.add(ctx, c, who, in, id, from)
 		return err
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	return out, nil
 }
 
-// askedFor says what a request asks for, to tell whether another one with its key is the same.
+// askedFor is a text of all that a request asks for, to compare it with another one of the same key.
 func askedFor(in api.Submit, retryOf string) (string, error) {
 	priority := 0
 	if in.Priority != nil {
@@ -204,7 +204,7 @@ func askedFor(in api.Submit, retryOf string) (string, error) {
 }
 
 // add adds a new workflow to a change.
-func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id string, retry again) (_ *record.Workflow, pool record.Pool, err error) {
+func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principal, in api.Submit, id string, from origin) (_ *record.Workflow, pool record.Pool, err error) {
 	ws, err := p.workspace(ctx, c, who, in)
 	if err != nil {
 		return nil, pool, err
@@ -229,21 +229,21 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws, in.Type); err != nil {
 		return nil, pool, err
 	}
-	trigger, err := triggerOf(who, ws.W, in, retry)
+	trigger, err := triggerOf(who, ws.W, in, from)
 	if err != nil {
 		return nil, pool, err
 	}
 	if err := checkOptions(who, ws.W, in, trigger); err != nil {
 		return nil, pool, err
 	}
-	forOp, then, err := underApproval(ctx, c, who.Organization, ws, &in, retry, trigger.Pull())
+	forOp, then, err := underApproval(ctx, c, who.Organization, ws, &in, from, trigger.Pull())
 	if err != nil {
 		return nil, pool, err
 	}
 	if err := runnable(ws.W, in); err != nil {
 		return nil, pool, err
 	}
-	maxRuntime, err := maxRuntimeOf(ws.W, in.MaxRuntime, retry.of != "")
+	maxRuntime, err := maxRuntimeOf(ws.W, in.MaxRuntime, from.of != "")
 	if err != nil {
 		return nil, pool, err
 	}
@@ -254,7 +254,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	c.Check(k) // the workspace must not change or be deleted during this decision
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
-		Type: in.Type, Op: in.Operation, Size: ws.W.Size, Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: retry.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: from.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
 	spec := specOf(w, ws, in)
@@ -264,7 +264,7 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if spec.Policies, err = heldTo(ctx, c, w, ws); err != nil {
 		return nil, pool, err
 	}
-	if err := p.lookAround(ctx, c, who, &spec, ws, pool, trigger == nil); err != nil {
+	if err := p.addFound(ctx, c, who, &spec, ws, pool, trigger == nil); err != nil {
 		return nil, pool, err
 	}
 	w.Needs = spec.Needs()
@@ -275,17 +275,17 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	}
 	queue.Max = catalog.MaxActive(ws.W)
 	if in.Operation == workflow.StateUnlock {
-		if err := lockIsLeft(ctx, c, queue); err != nil {
+		if err := checkStateUnlock(ctx, c, queue); err != nil {
 			return nil, pool, err
 		}
 	}
 	c.Create(record.SpecKey(id), spec)
-	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, forWhom(queue.Route.Key, pool.Name), ofTrigger(trigger))
-	if retry.of != "" {
-		text += ", as a retry of " + retry.of + rules.Because(retry.why)
+	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, claimants(queue.Route.Key, pool.Name), ofTrigger(trigger))
+	if from.of != "" {
+		text += ", as a retry of " + from.of + rules.Because(from.why)
 	}
 	if forOp != "" {
-		submitters, strangers := submittersOf(who, ws, retry)
+		submitters, strangers := submittersOf(who, ws, from)
 		c.Create(record.ReviewKey(id), record.Review{For: forOp, Settings: ws.Settings(), Submitters: submitters, Strangers: strangers})
 	}
 	if then {
@@ -296,17 +296,17 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		asked = ", with " + in.Options.Summary()
 	}
 	c.Note(w, rules.Note{Kind: "submitted", Text: text + asked, Actor: who.Name})
-	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+asked+rules.Because(retry.why))
-	if retry.trigger != nil && retry.trigger.Also != nil {
-		if err := retry.trigger.Also(ctx, c, w); err != nil {
+	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+asked+rules.Because(from.why))
+	if from.trigger != nil && from.trigger.Also != nil {
+		if err := from.trigger.Also(ctx, c, w); err != nil {
 			return nil, pool, err
 		}
 	}
 	return w, pool, c.Enqueue(ctx, w)
 }
 
-// forWhom says who may claim what lies under the key of a route.
-func forWhom(key, pool string) string {
+// claimants names the pools or the instance that may claim a run under a route key.
+func claimants(key, pool string) string {
 	if name := record.RunnerOfRoute(key); name != "" {
 		return fmt.Sprintf("instance %s of pool %s", name, pool)
 	}
@@ -316,9 +316,9 @@ func forWhom(key, pool string) string {
 	return "pool " + pool
 }
 
-// lookAround adds to a spec what is known at its submission apart from the workspace's settings: the files of its
-// source, and which existing states the run must not ignore.
-func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, who identity.Principal, spec *api.Spec, ws record.Workspace, pool record.Pool, inPerson bool) (err error) {
+// addFound adds to a spec what is found at its submission beside the workspace's settings: the files of its source,
+// and the existing states that the run must not ignore.
+func (p *Calls) addFound(ctx context.Context, c *ledger.Change, who identity.Principal, spec *api.Spec, ws record.Workspace, pool record.Pool, inPerson bool) (err error) {
 	// The sources of other pools are on their own machines.
 	if src := ws.W.Source; src.Directory != "" && p.cfg.Digest != nil && pool.BuiltIn {
 		if spec.SourceDigest, err = p.cfg.Digest(ctx, src.Directory, src.Path); err != nil {
@@ -326,16 +326,16 @@ func (p *Calls) lookAround(ctx context.Context, c *ledger.Change, who identity.P
 		}
 	}
 	if api.EngineOf(spec.Engine).OwnState != "" {
-		return nil // nothing is known of that state
+		return nil // that state is unknown here
 	}
-	// What is known of the state is read when the run has started: until then it may change.
+	// The known state is read when the run has started: until then it may change.
 	spec.Namesakes, spec.Withheld, err = catalog.Namesakes(ctx, c, who, ws, inPerson)
 	return err
 }
 
-// lockIsLeft refuses to release the lock of a run that has not ended. For a lost run that still holds its slot the
-// release is allowed, because the lock may be all that is left of the run.
-func lockIsLeft(ctx context.Context, c *ledger.Change, queue *record.Queue) error {
+// checkStateUnlock refuses to release the lock of a run that has not ended. For a lost run that still holds its slot
+// the release is allowed, because the run itself may be gone.
+func checkStateUnlock(ctx context.Context, c *ledger.Change, queue *record.Queue) error {
 	if queue.Changer == "" {
 		return nil
 	}
@@ -346,7 +346,8 @@ func lockIsLeft(ctx context.Context, c *ledger.Change, queue *record.Queue) erro
 	return err
 }
 
-// checkRegister refuses a workspace that could not be registered. Anyone who may submit may also register.
+// checkRegister refuses a workspace that could not be registered. Everyone with the right to submit may also
+// register.
 func (p *Calls) checkRegister(in api.Submit) error {
 	if in.Register.Name != in.Workspace {
 		return workflow.Refuse(workflow.ErrInvalid, "register.name", "the registered workspace must have the name of the workspace to run, %q, not %q", text.Cut(in.Workspace, 64), text.Cut(in.Register.Name, 64))

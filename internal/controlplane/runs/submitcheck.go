@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// checkSubmit refuses what no workspace could do, and completes the type.
+// checkSubmit refuses a request that is invalid for any workspace, and completes the type.
 func checkSubmit(in *api.Submit) error {
 	if in.Type == "" {
 		in.Type = workflow.Deployment
@@ -67,9 +67,9 @@ func checkInstructions(in *api.Submit) error {
 	return nil
 }
 
-// checkOptions refuses options that a run cannot have, or that its submitter may not choose. A ref chooses the code: whoever
-// may submit runs may also change the source of the workspace, so that people may choose it. A pipeline is bound to the
-// code that it is of. It is a pure function.
+// checkOptions refuses options that a run cannot have, or that its submitter may not choose. A ref chooses the code:
+// people may choose it, because members who may submit runs may also change the source of the workspace. A pipeline
+// is bound to its own commit. It is a pure function.
 func checkOptions(who identity.Principal, ws api.Workspace, in api.Submit, trigger *record.Trigger) error {
 	switch {
 	case in.Options == nil:
@@ -82,22 +82,22 @@ func checkOptions(who identity.Principal, ws api.Workspace, in api.Submit, trigg
 	return in.Options.Check(ws.Engine, ws.Source, in.Type, in.Operation)
 }
 
-// maxRuntimeOf is how long a run may take: what it asks for, else what its workspace says. A maximum that the workspace
-// names bounds what is asked for; without one it is a default, and a run may ask for more. A retry asks for what the
-// run before it had, and gets less where the workspace allows less by now.
+// maxRuntimeOf is the maximum runtime of a run: its own, else the workspace's. A maximum that the workspace names
+// bounds that of its runs; without one there is a default, and a run may ask for more. A retry asks for the maximum
+// of the run before it, and gets less if the workspace allows less by now.
 func maxRuntimeOf(ws api.Workspace, asked string, retry bool) (time.Duration, error) {
-	most, err := catalog.MaxRuntime(ws)
+	limit, err := catalog.MaxRuntime(ws)
 	if err != nil || asked == "" {
-		return most, err
+		return limit, err
 	}
 	d, err := catalog.MaxRuntime(api.Workspace{MaxRuntime: asked})
 	switch {
-	case err != nil || ws.MaxRuntime == "" || d <= most:
+	case err != nil || ws.MaxRuntime == "" || d <= limit:
 		return d, err
 	case retry:
-		return most, nil
+		return limit, nil
 	}
-	return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "a run of workspace %s may take at most %s, the workspace's max_runtime; %s is more: ask for less, or change the workspace", ws.Name, most, d)
+	return 0, workflow.Refuse(workflow.ErrInvalid, "max_runtime", "a run of workspace %s may take at limit %s, the workspace's max_runtime; %s is more: ask for less, or change the workspace", ws.Name, limit, d)
 }
 
 // runnable refuses a run if its workspace does not say how to do it.

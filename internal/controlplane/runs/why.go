@@ -42,16 +42,16 @@ const (
 	waitsResult    = "result"
 	waitsProof     = "task_end" // it has ended, but nothing proves the end of its task
 	waitsApproval  = "approval" // it has ended, and its plan is to be approved
-	waitsPlan      = "plan"     // the workspace leads to others than who has the plan that it applies
+	waitsPlan      = "plan"     // the workspace leads to another pool than the one with its plan
 )
 
-// facts is what the answer depends on apart from the record.
+// facts are the inputs of the answer apart from the record.
 type facts struct {
 	now      rules.Time
-	pool     record.Pool // that has the run or would get it; none where labels leave that open
+	pool     record.Pool // that has the run or would get it; none if labels leave that open
 	lastSeen time.Time   // of the pool's instances, or the one that the run is pinned to; zero means never
 	route    record.Route
-	able     []string // names of the pools that may claim it, where labels leave that open
+	able     []string // names of the pools that may claim it, if labels leave that open
 	queue    record.Queue
 	waiting  bool            // it stands in the waiting list of its workspace
 	changer  record.Workflow // the run that holds the workspace's slot, if the workflow waits for that
@@ -75,8 +75,8 @@ func (p *Calls) WaitsFor(ctx context.Context, c *ledger.Change, w *record.Workfl
 	return text, nil
 }
 
-// Stuck says what a workflow waits for that is pending or claimed, and in which pool; none where labels leave that open.
-// ok is false if it waits for other runs: for its workspace, or for a limit. It is told of a pool at most once an hour.
+// Stuck says what a pending or claimed workflow waits for, and in which pool; none if labels leave that open. ok is
+// false if it waits for other runs: for its workspace, or for a limit.
 func (p *Calls) Stuck(ctx context.Context, c *ledger.Change, w *record.Workflow) (waits, poolID string, ok bool, err error) {
 	f, err := p.facts(ctx, c, w)
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *Calls) Why(ctx context.Context, who identity.Principal, id string) (api
 	return out, nil
 }
 
-// facts reads what the answer about a workflow depends on.
+// facts reads the facts about a workflow.
 func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow) (f facts, err error) {
 	if f.maxOrg, err = c.OrganizationLimit(ctx, w.Org, p.cfg.OrganizationLimit); err != nil {
 		return f, err
@@ -178,8 +178,8 @@ func (p *Calls) facts(ctx context.Context, c *ledger.Change, w *record.Workflow)
 	return f, p.ofPool(ctx, c, w, id, &f)
 }
 
-// routeOf is the route of a pending run: that of its queue, also if it is out of date, because the next claim goes by the
-// settings of now. That of a workspace that was deleted leads to the run's pool.
+// routeOf is the route of a pending run: that of its queue, also if it is out of date, because the next claim uses
+// the present settings. That of a deleted workspace leads to the run's pool.
 func (p *Calls) routeOf(ctx context.Context, c *ledger.Change, w *record.Workflow, q record.Queue) (record.Route, error) {
 	routes, _, err := ledger.Load[record.Routes](ctx, c, record.RoutesKey(w.Org))
 	if err != nil || q.Route.Fresh(routes) {
@@ -193,7 +193,7 @@ func (p *Calls) routeOf(ctx context.Context, c *ledger.Change, w *record.Workflo
 	return record.Route{Key: choice.Key, Scope: choice.Scope}, err
 }
 
-// able finds the pools that may claim a run that wants labels.
+// able finds the pools that may claim a run with labels.
 func (p *Calls) able(ctx context.Context, c *ledger.Change, w *record.Workflow, f *facts) error {
 	pools, err := catalog.AllPools(ctx, c, w.Org)
 	for _, pool := range pools {
@@ -205,7 +205,7 @@ func (p *Calls) able(ctx context.Context, c *ledger.Change, w *record.Workflow, 
 	return err
 }
 
-// ofPool reads what the answer says of a pool.
+// ofPool reads the facts about a pool.
 func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow, id string, f *facts) (err error) {
 	limit := record.PoolLimitKey(w.Org, id)
 	if err := c.Load(ctx, record.PoolKey(w.Org, id), limit); err != nil {
@@ -229,7 +229,7 @@ func (p *Calls) ofPool(ctx context.Context, c *ledger.Change, w *record.Workflow
 	return err
 }
 
-// explain is the answer as a pure function.
+// explain makes the answer. It is a pure function.
 func explain(w *record.Workflow, f facts) api.Why {
 	out := api.Why{Since: w.Since}
 	until := func(t time.Time) string {
@@ -289,7 +289,7 @@ func explain(w *record.Workflow, f facts) api.Why {
 	return out
 }
 
-// explainReview says what became of the plan of a preview that has ended.
+// explainReview adds the review of an ended preview's plan.
 func explainReview(out *api.Why, w *record.Workflow, f facts) {
 	r := f.review
 	switch status, moved := rules.Stands(r, f.state, f.now.Now); {
@@ -340,7 +340,7 @@ func sinceSeen(f facts) string {
 	return "yet"
 }
 
-// unlock names the way out for a person who knows more than the control plane does.
+// unlock names the command for a person who knows that the task is gone.
 func unlock(workspace string) string {
 	return "; if you are certain that the task is gone, dayfly repair unlock " + workspace + " frees the workspace now"
 }
@@ -402,7 +402,7 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	return waitsClaim, fmt.Sprintf("the next claim of pool %s", f.pool.Name)
 }
 
-// hasPlan names who has the plan that a run applies.
+// hasPlan names the pool or instance with the plan that a run applies.
 func hasPlan(w *record.Workflow, f facts) string {
 	if w.Pin != "" {
 		return fmt.Sprintf("instance %s of pool %s", w.Pin, f.planPool)
@@ -410,13 +410,13 @@ func hasPlan(w *record.Workflow, f facts) string {
 	return "pool " + f.planPool
 }
 
-// leadsTo says whether what a route leads to may have the plan that a run applies.
+// leadsTo says whether a route leads to a pool or instance that may have the plan which a run applies.
 func leadsTo(route string, w *record.Workflow) bool {
 	to, runner := record.PoolOfRoute(route), record.RunnerOfRoute(route)
 	return (to == "" || to == w.PoolID) && (runner == "" || w.Pin == "" || runner == w.Pin)
 }
 
-// waitsLabels says what a run waits for that wants labels.
+// waitsLabels says what a run with labels waits for.
 func waitsLabels(f facts) (code, waits string) {
 	waits = "any pool with labels " + strings.Join(record.LabelsOfRoute(f.route.Key), ", ")
 	if len(f.able) == 0 {
