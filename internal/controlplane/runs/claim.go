@@ -27,14 +27,8 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 	if err := who.NeedsPool("claim"); err != nil {
 		return api.Claimed{}, err
 	}
-	if in.Max < 1 || in.Max > maxClaim {
-		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "max", "max lies between 1 and %d", maxClaim)
-	}
-	if in.Instance == "" || len(in.Instance) > 128 {
-		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "instance", "a claim names its instance, in at most 128 bytes")
-	}
-	if in.WaitSeconds < 0 || in.WaitSeconds > 20 {
-		return api.Claimed{}, workflow.Refuse(workflow.ErrInvalid, "wait_seconds", "wait_seconds lies between 0 and 20")
+	if err := checkClaim(in); err != nil {
+		return api.Claimed{}, err
 	}
 	var out api.Claimed
 	due := dueSince{began: p.ledger.Now()}
@@ -72,6 +66,19 @@ func (p *Calls) Claim(ctx context.Context, who identity.Principal, in api.Claim)
 		p.ledger.Log.Info("jobs claimed", "pool", who.Pool, "instance", in.Instance, "jobs", len(out.Jobs))
 	}
 	return out, nil
+}
+
+// checkClaim refuses a claim outside its bounds.
+func checkClaim(in api.Claim) error {
+	switch {
+	case in.Max < 1 || in.Max > maxClaim:
+		return workflow.Refuse(workflow.ErrInvalid, "max", "max lies between 1 and %d", maxClaim)
+	case in.Instance == "" || len(in.Instance) > 128:
+		return workflow.Refuse(workflow.ErrInvalid, "instance", "a claim names its instance, in at most 128 bytes")
+	case in.WaitSeconds < 0 || in.WaitSeconds > 20:
+		return workflow.Refuse(workflow.ErrInvalid, "wait_seconds", "wait_seconds lies between 0 and 20")
+	}
+	return nil
 }
 
 // dueSince has the deliveries of a pool, as a waiting claim knows them.
@@ -203,40 +210,15 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	if err != nil {
 		return out, err
 	}
-	if pool.Disabled {
-		out.Note = "the pool is disabled"
-		return out, nil
-	}
-	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(who.PoolID))
-	if err != nil {
+	if paused, err := out.paused(c, pool); paused || err != nil {
 		return out, err
-	}
-	if c.Now.Before(hold.Until) {
-		out.Note = fmt.Sprintf("the latest launch of this pool was refused: not enough %s", hold.Reason)
-		out.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
-		return out, nil
 	}
 	// If a pool changes while its work is claimed (is disabled, say), the claim decides again.
 	check := store.Check(pk, c.Version(pk))
 
-	ofOrg, err := c.OrganizationLimit(ctx, who.Organization, p.cfg.OrganizationLimit)
+	room, err := p.room(ctx, c, pool, who.Organization, want, fold, &out)
 	if err != nil {
 		return out, err
-	}
-	room := want
-	for _, l := range []limit{{record.OrganizationLimitKey(who.Organization), ofOrg, "organization"}, {lk, pool.Concurrency, "pool"}} {
-		rec, err := c.Limit(ctx, l.key)
-		if err != nil {
-			return out, err
-		}
-		free := l.max - rec.Active
-		if fold && l.max > 0 && rec.Active > 0 && (free < want || free < l.max/4) {
-			out.tight = append(out.tight, l.key)
-		}
-		if l.max > 0 && free < room {
-			room = max(0, free)
-			out.cut, out.Note = &l, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.max, "active workflow"))
-		}
 	}
 	if len(out.tight) > 0 {
 		return taken{tight: out.tight}, nil
@@ -244,6 +226,7 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	if room == 0 {
 		return out, nil
 	}
+
 	found := search{pool: pool, instance: in.Instance, types: in.Types, n: room, repaired: repaired}
 	if found.routes, _, err = ledger.Get[record.Routes](c.Read, rk); err != nil {
 		return out, err
@@ -265,14 +248,52 @@ func (p *Calls) claim(ctx context.Context, c *ledger.Change, who identity.Princi
 	}
 	if len(out.Jobs) > 0 {
 		c.Add(check)
-	}
-	if len(out.Jobs) > 0 {
 		c.Check(rk)
 	}
 	if len(out.Jobs) < room {
 		out.cut, out.Note = nil, ""
 	}
 	return out, nil
+}
+
+// paused says why the pool claims nothing now: it is disabled, or its latest launch was refused.
+func (t *taken) paused(c *ledger.Change, pool record.Pool) (bool, error) {
+	if pool.Disabled {
+		t.Note = "the pool is disabled"
+		return true, nil
+	}
+	hold, _, err := ledger.Get[record.Hold](c.Read, record.HoldKey(pool.ID))
+	if err != nil || !c.Now.Before(hold.Until) {
+		return false, err
+	}
+	t.Note = fmt.Sprintf("the latest launch of this pool was refused: not enough %s", hold.Reason)
+	t.RetryAfterSeconds = hold.Until.Sub(c.Now).Seconds()
+	return true, nil
+}
+
+// room is how many of the wanted workflows the limits allow. It adds to out the tight limits, and the limit that cut the
+// claim short.
+func (p *Calls) room(ctx context.Context, c *ledger.Change, pool record.Pool, org string, want int, fold bool, out *taken) (int, error) {
+	ofOrg, err := c.OrganizationLimit(ctx, org, p.cfg.OrganizationLimit)
+	if err != nil {
+		return 0, err
+	}
+	room := want
+	for _, l := range []limit{{record.OrganizationLimitKey(org), ofOrg, "organization"}, {record.PoolLimitKey(org, pool.ID), pool.Concurrency, "pool"}} {
+		rec, err := c.Limit(ctx, l.key)
+		if err != nil {
+			return 0, err
+		}
+		free := l.max - rec.Active
+		if fold && l.max > 0 && rec.Active > 0 && (free < want || free < l.max/4) {
+			out.tight = append(out.tight, l.key)
+		}
+		if l.max > 0 && free < room {
+			room = max(0, free)
+			out.cut, out.Note = &l, fmt.Sprintf("the %s's limit of %s is reached", l.name, text.Count(l.max, "active workflow"))
+		}
+	}
+	return room, nil
 }
 
 // claimOne adds the claim of one workflow to a change. Its records were read and can be decoded.

@@ -17,20 +17,14 @@ import (
 // function. A submission by a trigger is allowed already: it never changes the state.
 func checkCommit(who identity.Principal, in api.Submit, from origin) error {
 	preview := in.Type == workflow.Deployment && in.Operation == workflow.Preview
-	if err := who.Confine("anything but a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
-		return err
-	}
-	// Its file is in the pull request: the order of other members' runs is up to the workspace.
-	if err := who.Confine("a priority of its own", in.Priority == nil); err != nil {
-		return err
-	}
-	if err := who.Confine("a max_runtime of its own", in.MaxRuntime == ""); err != nil {
+	if err := confinePipeline(who, in, preview); err != nil {
 		return err
 	}
 	push := who.Pipeline != nil && who.Pipeline.Protected
 	if from.trigger != nil {
 		push = from.trigger.Kind == api.TriggerPush
 	}
+
 	switch {
 	case in.Commit == "" && in.Number != 0:
 		return workflow.Invalid("number", "the number of a pull request goes with a commit")
@@ -42,16 +36,41 @@ func checkCommit(who identity.Principal, in api.Submit, from origin) error {
 		return workflow.Invalid("number", "the number of a pull request lies between 1 and %d", maxNumber)
 	case !workflow.Plans(in.Type, in.Operation) || in.Type != workflow.Deployment:
 		return workflow.Invalid("operation", "a run of a commit is a deployment that plans: a preview, or an update of a protected pipeline")
-	case push:
-	case !preview && from.trigger == nil:
+	}
+
+	if !push {
+		if err := checkPullCommit(in, preview || from.trigger != nil); err != nil {
+			return err
+		}
+	}
+	if of := who.Pipeline; of != nil && from.trigger == nil && in.Commit != of.Commit {
+		return workflow.Refuse(workflow.ErrForbidden, "commit", "this pipeline is of commit %q of %s/%s, and submits runs of that one only, not of %s", of.Commit, of.Host, of.Repository, in.Commit)
+	}
+	return nil
+}
+
+// confinePipeline refuses to a pipeline that is not protected anything but a preview of its commit.
+func confinePipeline(who identity.Principal, in api.Submit, preview bool) error {
+	if err := who.Confine("anything but a preview of its commit", in.Commit != "" && preview && in.Register == nil); err != nil {
+		return err
+	}
+	// Its file is in the pull request: the order of other members' runs is up to the workspace.
+	if err := who.Confine("a priority of its own", in.Priority == nil); err != nil {
+		return err
+	}
+	return who.Confine("a max_runtime of its own", in.MaxRuntime == "")
+}
+
+// checkPullCommit refuses what a run of a pull request's commit cannot do. previews says that it is a preview, or that a
+// trigger submits it.
+func checkPullCommit(in api.Submit, previews bool) error {
+	switch {
+	case !previews:
 		return workflow.Invalid("operation", "a pull request's commit is only previewed, not %s: approve the plan of its preview to apply it, or submit from a protected pipeline", in.Operation)
 	case in.TakeOver || in.BeginAnew:
 		return workflow.Invalid("take_over", "take_over and begin_anew are not for the run of a pull request: first decide where the workspace's state is, with a run of your own")
 	case in.Register != nil:
 		return workflow.Invalid("register", "a run of a pull request does not make or change its workspace: do that before")
-	}
-	if of := who.Pipeline; of != nil && from.trigger == nil && in.Commit != of.Commit {
-		return workflow.Refuse(workflow.ErrForbidden, "commit", "this pipeline is of commit %q of %s/%s, and submits runs of that one only, not of %s", of.Commit, of.Host, of.Repository, in.Commit)
 	}
 	return nil
 }

@@ -248,32 +248,9 @@ func explain(w *record.Workflow, f facts) api.Why {
 			out.Next += unlock(w.Workspace)
 		}
 	case workflow.Claimed:
-		out.Summary = fmt.Sprintf("claimed by %s as attempt %d, not started yet", w.Instance, w.Attempt)
-		switch task := w.LiveTask(); {
-		case task != "":
-			out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
-		case w.Held.Reason != "":
-			out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s", w.Held.Reason, rules.Because(w.Held.Text))
-		default:
-			out.Code, out.Waiting = waitsQueue, "the dispatcher to launch it"
-		}
-		out.Next = "if nothing happens, the claim lapses at " + until(w.Lease) + " and it is claimed again"
-		if out.Code == waitsLaunch {
-			out.Next = "the next try is at " + until(w.Held.Until) + "; " + out.Next
-		}
+		explainClaimed(&out, w, until)
 	case workflow.Running:
-		out.Summary = fmt.Sprintf("running as task %s, attempt %d", w.Holder.Task, w.Attempt)
-		switch {
-		case !w.HandedOver.IsZero():
-			out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+rules.Clock(w.HandedOver)
-			out.Next = "without it the workflow ends as result_missing at " + until(f.now.Wall(rules.ResultDue(w)))
-		case !w.CancelAt.IsZero():
-			out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+rules.Clock(w.CancelAt)
-			out.Next = "the runner interrupts the engine, waits, kills it, and reports"
-		default:
-			out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+rules.Clock(rules.Latest(f.beat.At, w.Started))
-			out.Next = "its deadline is " + until(f.now.Wall(rules.Deadline(w)))
-		}
+		explainRunning(&out, w, f, until)
 	case workflow.Succeeded, workflow.Failed, workflow.Cancelled:
 		out.Summary = runtext.Ended(string(w.State), w.Reason) + rules.Because(w.Detail)
 		out.Next = "nothing: a workflow that has ended stays as it is; retry makes a new one"
@@ -287,6 +264,39 @@ func explain(w *record.Workflow, f facts) api.Why {
 		out.Waiting += silentPool(f, rules.Latest(f.beat.At, w.Started))
 	}
 	return out
+}
+
+// explainClaimed explains a claimed workflow; until writes a time and makes it the next one.
+func explainClaimed(out *api.Why, w *record.Workflow, until func(time.Time) string) {
+	out.Summary = fmt.Sprintf("claimed by %s as attempt %d, not started yet", w.Instance, w.Attempt)
+	switch task := w.LiveTask(); {
+	case task != "":
+		out.Code, out.Waiting = waitsStart, "its task "+task+" to start"
+	case w.Held.Reason != "":
+		out.Code, out.Waiting = waitsLaunch, fmt.Sprintf("a launch that was refused (%s)%s", w.Held.Reason, rules.Because(w.Held.Text))
+	default:
+		out.Code, out.Waiting = waitsQueue, "the dispatcher to launch it"
+	}
+	out.Next = "if nothing happens, the claim lapses at " + until(w.Lease) + " and it is claimed again"
+	if out.Code == waitsLaunch {
+		out.Next = "the next try is at " + until(w.Held.Until) + "; " + out.Next
+	}
+}
+
+// explainRunning explains a running workflow, as explainClaimed.
+func explainRunning(out *api.Why, w *record.Workflow, f facts, until func(time.Time) string) {
+	out.Summary = fmt.Sprintf("running as task %s, attempt %d", w.Holder.Task, w.Attempt)
+	switch {
+	case !w.HandedOver.IsZero():
+		out.Code, out.Waiting = waitsResult, "its result, which its task handed over at "+rules.Clock(w.HandedOver)
+		out.Next = "without it the workflow ends as result_missing at " + until(f.now.Wall(rules.ResultDue(w)))
+	case !w.CancelAt.IsZero():
+		out.Code, out.Waiting = waitsEnd, "the engine to end after the cancellation at "+rules.Clock(w.CancelAt)
+		out.Next = "the runner interrupts the engine, waits, kills it, and reports"
+	default:
+		out.Code, out.Waiting = waitsEnd, "the run to end; last sign of life at "+rules.Clock(rules.Latest(f.beat.At, w.Started))
+		out.Next = "its deadline is " + until(f.now.Wall(rules.Deadline(w)))
+	}
 }
 
 // explainReview adds the review of an ended preview's plan.
@@ -348,27 +358,55 @@ func unlock(workspace string) string {
 // waitsPending says what a pending workflow waits for, the nearest cause first.
 func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 	switch {
-	case f.waiting && w.ChangesState() && f.queue.Changer != "":
-		return waitsSlot, waitsChanger(w, f)
-	case f.waiting && w.ChangesState() && f.queue.Unsaved != "":
-		get, push := api.PushErrored(f.queue.Unsaved, w.Workspace, f.engine)
-		return waitsSlot, fmt.Sprintf("the state that workflow %s could not write: push it (%s, then %s), or have an admin give it up (dayfly repair unlock %s)", f.queue.Unsaved, get, push, w.Workspace)
-	case f.waiting && f.queue.Used() < f.queue.Max:
-		return waitsWorkspace, fmt.Sprintf("the workflows before it in the queue of workspace %s, which has room", w.Workspace)
 	case f.waiting:
-		return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
+		return waitsInQueue(w, f)
 	case f.ofOrg >= f.maxOrg && f.pool.ID == "":
 		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.maxOrg)
 	case w.PlanOf != "" && f.planPool == "":
 		return waitsPlan, "a deleted pool, the only one with the plan that it applies: cancel it and make a new preview"
 	case w.PlanOf != "" && !leadsTo(f.route.Key, w):
 		return waitsPlan, fmt.Sprintf("%s, which has the plan that it applies, to serve workspace %s again; or cancel it and make a new preview", hasPlan(w, f), w.Workspace)
-	case f.pool.ID == "" && w.PlanOf != "":
-		return waitsClaim, "the next claim of " + hasPlan(w, f)
-	case f.pool.ID == "" && record.PoolOfRoute(f.route.Key) != "":
-		return waitsClosed, fmt.Sprintf("a pool that was deleted: give workspace %s another pool, or cancel the run", w.Workspace)
 	case f.pool.ID == "":
-		return waitsLabels(f)
+		return waitsNoPool(w, f)
+	}
+
+	if code, waits = waitsPoolChange(w, f); code != "" {
+		return code, waits
+	}
+	if f.ofOrg >= f.maxOrg {
+		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.maxOrg)
+	}
+	return waitsNextClaim(w, f)
+}
+
+// waitsInQueue says what a run in the waiting list of its workspace waits for.
+func waitsInQueue(w *record.Workflow, f facts) (code, waits string) {
+	switch {
+	case w.ChangesState() && f.queue.Changer != "":
+		return waitsSlot, waitsChanger(w, f)
+	case w.ChangesState() && f.queue.Unsaved != "":
+		get, push := api.PushErrored(f.queue.Unsaved, w.Workspace, f.engine)
+		return waitsSlot, fmt.Sprintf("the state that workflow %s could not write: push it (%s, then %s), or have an admin give it up (dayfly repair unlock %s)", f.queue.Unsaved, get, push, w.Workspace)
+	case f.queue.Used() < f.queue.Max:
+		return waitsWorkspace, fmt.Sprintf("the workflows before it in the queue of workspace %s, which has room", w.Workspace)
+	}
+	return waitsWorkspace, fmt.Sprintf("a place in workspace %s, which allows %s at once", w.Workspace, text.Count(f.queue.Max, "active workflow"))
+}
+
+// waitsNoPool says what a run waits for whose route leads to no existing pool.
+func waitsNoPool(w *record.Workflow, f facts) (code, waits string) {
+	switch {
+	case w.PlanOf != "":
+		return waitsClaim, "the next claim of " + hasPlan(w, f)
+	case record.PoolOfRoute(f.route.Key) != "":
+		return waitsClosed, fmt.Sprintf("a pool that was deleted: give workspace %s another pool, or cancel the run", w.Workspace)
+	}
+	return waitsLabels(f)
+}
+
+// waitsPoolChange says which change of its pool a run waits for; an empty code means none.
+func waitsPoolChange(w *record.Workflow, f facts) (code, waits string) {
+	switch {
 	case f.pool.Closed:
 		return waitsClosed, fmt.Sprintf("the next claim of pool %s, which is being deleted and serves only its earlier runs: keep its agent running until then, or cancel the run and give workspace %s another pool", f.pool.Name, w.Workspace)
 	case f.pool.Disabled:
@@ -381,9 +419,12 @@ func waitsPending(w *record.Workflow, f facts) (code, waits string) {
 		return waitsTypes, fmt.Sprintf("pool %s to take workflows of type %s", f.pool.Name, w.Type)
 	case f.pool.Concurrency > 0 && f.ofPool >= f.pool.Concurrency:
 		return waitsPool, fmt.Sprintf("a place in pool %s: %d of %d are in use", f.pool.Name, f.ofPool, f.pool.Concurrency)
-	case f.ofOrg >= f.maxOrg:
-		return waitsOrg, fmt.Sprintf("a place in the organization: %d of %d are in use", f.ofOrg, f.maxOrg)
 	}
+	return "", ""
+}
+
+// waitsNextClaim names the pool or instance whose next claim a run waits for, and since when it has not polled.
+func waitsNextClaim(w *record.Workflow, f facts) (code, waits string) {
 	if w.PlanOf != "" && f.now.Now.Sub(f.lastSeen) > catalog.Offline {
 		return waitsRunner, fmt.Sprintf("%s, which has the plan that it applies and has not polled %s", hasPlan(w, f), sinceSeen(f))
 	}
