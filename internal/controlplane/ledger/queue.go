@@ -220,19 +220,25 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 			l.read, l.heads = true, append(l.heads, waiting...)
 			slices.SortFunc(l.heads, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
 		}
-		if l.changes && q.Unsaved != "" {
-			i := slices.IndexFunc(l.heads, func(w waiter) bool { return w.entry.Push })
-			if i < 0 {
-				continue
-			}
-			push := l.heads[i]
-			l.heads = slices.Insert(slices.Delete(l.heads, i, i+1), 0, push)
+		if l.changes && q.Unsaved != "" && !l.pushFirst() {
+			continue
 		}
 		if len(l.heads) > 0 && (best == nil || l.heads[0].rank < best.heads[0].rank) {
 			best = l
 		}
 	}
 	return best, nil
+}
+
+// pushFirst moves the first run that pushes a state to the head of the line. It reports whether there is one.
+func (l *line) pushFirst() bool {
+	i := slices.IndexFunc(l.heads, func(w waiter) bool { return w.entry.Push })
+	if i < 0 {
+		return false
+	}
+	push := l.heads[i]
+	l.heads = slices.Insert(slices.Delete(l.heads, i, i+1), 0, push)
+	return true
 }
 
 // waiters reads the first runs of a waiting list.

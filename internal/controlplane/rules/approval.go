@@ -42,17 +42,25 @@ func CheckApproval(field string, in *api.Approval) (*api.Approval, error) {
 	if len(in.Rules) > maxApprovalRules {
 		return refuse("rules", "there are at most %d rules", maxApprovalRules)
 	}
-	out.Rules = nil
-	for i, s := range in.Rules {
-		r, ok := parseRule(s)
-		if !ok {
-			return refuse(fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces, policies or changes > N with N from 0 to %d; %q is not", maxApprovalChanges, text.Cut(s, 40))
-		}
-		if !slices.Contains(out.Rules, r.String()) {
-			out.Rules = append(out.Rules, r.String())
-		}
+	var err error
+	if out.Rules, err = normalize(field, in.Rules); err != nil {
+		return nil, err
 	}
 	return &out, nil
+}
+
+// normalize returns rules in one spelling, each once.
+func normalize(field string, kept []string) (out []string, err error) {
+	for i, s := range kept {
+		r, ok := parseRule(s)
+		if !ok {
+			return nil, workflow.Refuse(workflow.ErrInvalid, field+"."+fmt.Sprintf("rules[%d]", i), "a rule is destroys, replaces, policies or changes > N with N from 0 to %d; %q is not", maxApprovalChanges, text.Cut(s, 40))
+		}
+		if !slices.Contains(out, r.String()) {
+			out = append(out, r.String())
+		}
+	}
+	return out, nil
 }
 
 // rulePolicies is the rule for plans that a policy denied without stopping the run, or warned of.

@@ -16,22 +16,10 @@ const CarryOverTime = 14 * 24 * time.Hour
 // request's plan, whose submitters are submitters of this one as well. An approval that does not count any more is
 // left out. why says why nothing is carried over, as a clause; it is empty where something is. It is a pure function.
 func CarryOver(to, from record.Review, p Present, now time.Time) (out record.Review, why string) {
-	switch {
-	case from.Status == api.ReviewRejected:
-		return to, "that plan was rejected " + Rejection(from)
-	case from.Status != api.ReviewWaiting && from.Status != api.ReviewMerge:
-		return to, "they were used already"
-	case Expired(from, now):
-		return to, "that plan was not approved in time"
-	case from.For != to.For:
-		return to, "that plan was for the operation " + string(from.For)
-	case from.Values == "" || from.Values != to.Values:
-		return to, "the planned changes are not all equal"
-	case from.Settings != to.Settings || p.Settings != to.Settings:
-		return to, "the settings of the workspace were changed since"
-	case Moved(to, p.State) != "":
-		return to, Moved(to, p.State)
+	if why := notCarried(to, from, p, now); why != "" {
+		return to, why
 	}
+
 	out = to
 	out.NotBySubmitter = out.NotBySubmitter || from.NotBySubmitter
 	out.Strangers = out.Strangers || from.Strangers
@@ -54,4 +42,25 @@ func CarryOver(to, from record.Review, p Present, now time.Time) (out record.Rev
 	}
 	out.CarriedFrom = from.Plan.Workflow
 	return out, ""
+}
+
+// notCarried says why no approval of one plan counts for another, as a clause; empty if some may.
+func notCarried(to, from record.Review, p Present, now time.Time) string {
+	switch {
+	case from.Status == api.ReviewRejected:
+		return "that plan was rejected " + Rejection(from)
+	case from.Status != api.ReviewWaiting && from.Status != api.ReviewMerge:
+		return "they were used already"
+	case Expired(from, now):
+		return "that plan was not approved in time"
+	case from.For != to.For:
+		return "that plan was for the operation " + string(from.For)
+	case from.Values == "" || from.Values != to.Values:
+		return "the planned changes are not all equal"
+	case from.Settings != to.Settings || p.Settings != to.Settings:
+		return "the settings of the workspace were changed since"
+	case Moved(to, p.State) != "":
+		return Moved(to, p.State)
+	}
+	return ""
 }

@@ -146,20 +146,8 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 	if slices.ContainsFunc(was.Votes, func(v api.Vote) bool { return v.ByID == d.By.ID && v.Reject == d.Reject }) {
 		return was, false, nil
 	}
-	switch was.Status {
-	case api.ReviewWaiting:
-	case api.ReviewMerge:
-		if !d.Reject {
-			return was, false, conflict("the plan of %s is approved already, and waits for the merge", id)
-		}
-	case api.ReviewCarried:
-		return was, false, conflict("the approvals of the plan of %s were carried over to %s: decide on that one", id, was.CarriedTo)
-	case api.ReviewEmpty:
-		return was, false, conflict("the plan of %s changes nothing: there is nothing to approve", id)
-	case api.ReviewApproved:
-		return was, false, conflict("the plan of %s was approved, and run %s applies it; to stop that: dayfly workflow cancel %s", id, was.Applies, was.Applies)
-	default:
-		return was, false, conflict("the plan of %s was %s; make a new preview", id, strings.TrimSpace(was.Status+" "+Rejection(was)))
+	if err := isOpen(was, d.Reject); err != nil {
+		return was, false, err
 	}
 	if !d.Reject {
 		if p.Settings == "" {
@@ -194,6 +182,30 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		out.Status = api.ReviewApproved
 	}
 	return out, true, nil
+}
+
+// isOpen refuses a decision about a plan whose review is closed.
+func isOpen(was record.Review, reject bool) error {
+	conflict := func(format string, args ...any) error {
+		return workflow.Refuse(workflow.ErrConflict, "", format, args...)
+	}
+	id := was.Plan.Workflow
+	switch was.Status {
+	case api.ReviewWaiting:
+	case api.ReviewMerge:
+		if !reject {
+			return conflict("the plan of %s is approved already, and waits for the merge", id)
+		}
+	case api.ReviewCarried:
+		return conflict("the approvals of the plan of %s were carried over to %s: decide on that one", id, was.CarriedTo)
+	case api.ReviewEmpty:
+		return conflict("the plan of %s changes nothing: there is nothing to approve", id)
+	case api.ReviewApproved:
+		return conflict("the plan of %s was approved, and run %s applies it; to stop that: dayfly workflow cancel %s", id, was.Applies, was.Applies)
+	default:
+		return conflict("the plan of %s was %s; make a new preview", id, strings.TrimSpace(was.Status+" "+Rejection(was)))
+	}
+	return nil
 }
 
 // approvals counts the valid approvals: a voter who has changed the workspace since is one of the submitters.

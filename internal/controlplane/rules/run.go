@@ -199,27 +199,36 @@ func CheckResult(in api.Result) error {
 
 // checkPolicies refuses impossible results of policies, and those that are too large to be kept.
 func checkPolicies(all []api.PolicyResult) error {
-	const groups, findings, short, long = 50, 500, 255, 1000
+	const groups = 50
 	if len(all) > groups {
 		return workflow.Refuse(workflow.ErrTooLarge, "policies", "a run is held to at most %d policy groups", groups)
 	}
 	for _, r := range all {
-		if !slices.Contains([]string{api.PolicyAdvisory, api.PolicyMandatory, api.PolicyWaivable}, r.Enforcement) || min(r.Rules, r.Denied, r.Warned, r.Waived) < 0 {
-			return workflow.Refuse(workflow.ErrInvalid, "policies", "the result of policy group %q has no enforcement, or a negative count", text.Cut(r.Group, 64))
+		if err := checkPolicy(r); err != nil {
+			return err
 		}
-		bad := len(r.Findings) > findings || len(r.Waivers) > findings || len(r.Group) > short || len(r.Error) > long
-		for _, f := range r.Findings {
-			if !slices.Contains([]string{api.FindingDenied, api.FindingWarned, api.FindingWaived}, f.Outcome) {
-				return workflow.Refuse(workflow.ErrInvalid, "policies", "the outcome of a finding is denied, warned or waived, not %q", text.Cut(f.Outcome, 40))
-			}
-			bad = bad || max(len(f.Rule), len(f.Waiver)) > short || max(len(f.Address), len(f.Message)) > long
+	}
+	return nil
+}
+
+// checkPolicy is checkPolicies for the result of one group.
+func checkPolicy(r api.PolicyResult) error {
+	const findings, short, long = 500, 255, 1000
+	if !slices.Contains([]string{api.PolicyAdvisory, api.PolicyMandatory, api.PolicyWaivable}, r.Enforcement) || min(r.Rules, r.Denied, r.Warned, r.Waived) < 0 {
+		return workflow.Refuse(workflow.ErrInvalid, "policies", "the result of policy group %q has no enforcement, or a negative count", text.Cut(r.Group, 64))
+	}
+	bad := len(r.Findings) > findings || len(r.Waivers) > findings || len(r.Group) > short || len(r.Error) > long
+	for _, f := range r.Findings {
+		if !slices.Contains([]string{api.FindingDenied, api.FindingWarned, api.FindingWaived}, f.Outcome) {
+			return workflow.Refuse(workflow.ErrInvalid, "policies", "the outcome of a finding is denied, warned or waived, not %q", text.Cut(f.Outcome, 40))
 		}
-		for _, w := range r.Waivers {
-			bad = bad || max(len(w.Name), len(w.Rule), len(w.GivenBy)) > short || max(len(w.Address), len(w.Reason)) > long
-		}
-		if bad {
-			return workflow.Refuse(workflow.ErrTooLarge, "policies", "the result of a policy group has at most %d findings and waivers, and %d bytes in a text", findings, long)
-		}
+		bad = bad || max(len(f.Rule), len(f.Waiver)) > short || max(len(f.Address), len(f.Message)) > long
+	}
+	for _, w := range r.Waivers {
+		bad = bad || max(len(w.Name), len(w.Rule), len(w.GivenBy)) > short || max(len(w.Address), len(w.Reason)) > long
+	}
+	if bad {
+		return workflow.Refuse(workflow.ErrTooLarge, "policies", "the result of a policy group has at most %d findings and waivers, and %d bytes in a text", findings, long)
 	}
 	return nil
 }

@@ -20,54 +20,15 @@ import (
 // Announce records artifacts of a run before their bytes are placed, and which of them have arrived. Nothing else of
 // a record ever changes: the same announcement again has the same answer, and another one of the name is refused.
 func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.NewArtifacts) (out api.ArtifactsTaken, err error) {
-	place := api.Place{}
-	switch {
-	case len(in.Artifacts) > 0 && in.Place == nil:
-		return out, workflow.Refuse(workflow.ErrInvalid, "place", "place is missing: a relay adds it")
-	case in.Place != nil && in.Place.Kind != api.PlaceDirectory && in.Place.Kind != api.PlaceS3:
-		return out, workflow.Refuse(workflow.ErrInvalid, "place.kind", "artifacts lie in a directory or in s3")
-	case in.Place != nil:
-		place = *in.Place
+	place, err := placeOf(in)
+	if err != nil {
+		return out, err
 	}
 	var w *record.Workflow
 	var all attemptArtifacts
-	w, out.Control, err = p.asHolder(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) error {
-		now, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(run.Workflow))
-		if err != nil {
-			return err
-		}
-		page, err := c.Range(ctx, record.Under(record.WorkflowKey(run.Workflow).Part, record.AttemptArtifacts(run.Attempt), 2*api.MaxArtifacts))
-		if err != nil {
-			return err
-		}
-		if all, err = artifactsOf(page.Records); err != nil {
-			return err
-		}
-		for _, a := range in.Artifacts {
-			if err := all.add(&now, a, place, c.Now); err != nil {
-				return err
-			}
-		}
-		if err := all.place(in.Placed, c.Now); err != nil {
-			return err
-		}
-		// Announced is enough: a state that cannot be stored as an artifact either is missing all the same.
-		if slices.ContainsFunc(in.Artifacts, func(a api.NewArtifact) bool { return api.IsErrored(a.Name) }) && !now.Unsaved {
-			now.Unsaved = true
-			c.Keep(&now)
-			c.Note(&now, rules.Note{Kind: "unsaved", Task: run.Task, Text: fmt.Sprintf(
-				"its state could not be written: no other run changes the state until it is pushed, or an admin gives it up (dayfly repair unlock %s)", now.Workspace)})
-		}
-		for name, one := range all {
-			k := record.ArtifactKey(run.Workflow, run.Attempt, name)
-			switch {
-			case one.version == store.Absent:
-				c.Create(k, one.Artifact)
-			case one.changed:
-				c.Add(store.Put(record.Encode(k, one.Artifact), one.version))
-			}
-		}
-		return nil
+	w, out.Control, err = p.asHolder(ctx, token, run, nil, func(ctx context.Context, c *ledger.Change) (err error) {
+		all, err = announce(ctx, c, run, in, place)
+		return err
 	})
 	if err != nil || len(in.Artifacts) == 0 {
 		return out, err
@@ -79,6 +40,59 @@ func (p *Calls) Announce(ctx context.Context, token string, run api.Run, in api.
 		}
 	}
 	return out, err
+}
+
+// placeOf is the place of announced artifacts.
+func placeOf(in api.NewArtifacts) (api.Place, error) {
+	switch {
+	case in.Place == nil && len(in.Artifacts) > 0:
+		return api.Place{}, workflow.Refuse(workflow.ErrInvalid, "place", "place is missing: a relay adds it")
+	case in.Place == nil:
+		return api.Place{}, nil
+	case in.Place.Kind != api.PlaceDirectory && in.Place.Kind != api.PlaceS3:
+		return api.Place{}, workflow.Refuse(workflow.ErrInvalid, "place.kind", "artifacts lie in a directory or in s3")
+	}
+	return *in.Place, nil
+}
+
+// announce adds announced artifacts to a change, and returns all artifacts of the attempt.
+func announce(ctx context.Context, c *ledger.Change, run api.Run, in api.NewArtifacts, place api.Place) (all attemptArtifacts, err error) {
+	now, _, err := ledger.Get[record.Workflow](c.Read, record.WorkflowKey(run.Workflow))
+	if err != nil {
+		return nil, err
+	}
+	page, err := c.Range(ctx, record.Under(record.WorkflowKey(run.Workflow).Part, record.AttemptArtifacts(run.Attempt), 2*api.MaxArtifacts))
+	if err != nil {
+		return nil, err
+	}
+	if all, err = artifactsOf(page.Records); err != nil {
+		return nil, err
+	}
+	for _, a := range in.Artifacts {
+		if err := all.add(&now, a, place, c.Now); err != nil {
+			return nil, err
+		}
+	}
+	if err := all.place(in.Placed, c.Now); err != nil {
+		return nil, err
+	}
+	// Announced is enough: a state that cannot be stored as an artifact either is missing all the same.
+	if slices.ContainsFunc(in.Artifacts, func(a api.NewArtifact) bool { return api.IsErrored(a.Name) }) && !now.Unsaved {
+		now.Unsaved = true
+		c.Keep(&now)
+		c.Note(&now, rules.Note{Kind: "unsaved", Task: run.Task, Text: fmt.Sprintf(
+			"its state could not be written: no other run changes the state until it is pushed, or an admin gives it up (dayfly repair unlock %s)", now.Workspace)})
+	}
+	for name, one := range all {
+		k := record.ArtifactKey(run.Workflow, run.Attempt, name)
+		switch {
+		case one.version == store.Absent:
+			c.Create(k, one.Artifact)
+		case one.changed:
+			c.Add(store.Put(record.Encode(k, one.Artifact), one.version))
+		}
+	}
+	return all, nil
 }
 
 // attemptArtifacts are the artifacts of an attempt, by their names.

@@ -61,8 +61,8 @@ func confinePipeline(who identity.Principal, in api.Submit, preview bool) error 
 	return who.Confine("a max_runtime of its own", in.MaxRuntime == "")
 }
 
-// checkPullCommit refuses what a run of a pull request's commit cannot do. previews says that it is a preview, or that a
-// trigger submits it.
+// checkPullCommit refuses a run of a pull request's commit that does more than a preview. previews says that it is a
+// preview, or that a trigger submits it.
 func checkPullCommit(in api.Submit, previews bool) error {
 	switch {
 	case !previews:

@@ -83,61 +83,73 @@ func (p *Calls) Result(ctx context.Context, token string, run api.Run, in api.Ha
 		}
 	}
 	var ran *record.Workflow
-	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) error {
-		ran = nil
-		k := record.ResultKey(run.Workflow, run.Attempt)
-		w, s, err := admit(ctx, c, token, run, k)
-		if err != nil {
-			return err
-		}
-		now, err := c.Called(ctx, w.PoolID)
-		if err != nil {
-			return err
-		}
-		out.Control = rules.Control(w, now)
-		if c.Version(k) != store.Absent {
-			return nil // reported before
-		}
-		data, err := json.Marshal(in.Result)
-		if err != nil || len(data) > store.MaxValue {
-			return workflow.Refuse(workflow.ErrTooLarge, "", "the result has %d bytes, the limit is %d", len(data), store.MaxValue)
-		}
-		if err := putSteps(run, in.Steps)(ctx, c); err != nil {
-			return err
-		}
-		ended, err := rules.Result(w, s, run, in.Result, c.Now)
-		if err != nil {
-			return err
-		}
-		if ended.Moves() {
-			ran = w
-			w.Changes = in.Slim().Changes
-		}
-		c.Create(k, shown(in.Result))
-		recordPolicies(c, w, in.Result)
-		if in.State != nil {
-			if err := remember(ctx, c, w, *in.State); err != nil {
-				return err
-			}
-		}
-		if in.Plan != nil && (w.Op != workflow.Preview || w.For == "") {
-			return workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview whose plan is to be applied reports a plan")
-		}
-		if err := c.Apply(ctx, w, ended); err != nil || !ended.Moves() || w.State != workflow.Succeeded {
-			return err
-		}
-		if w.Type == workflow.InsightsScan && w.Changes != nil && w.Changes.Drift > 0 {
-			c.Emit(w.Org, record.OutboxEventOf(api.EventDrift, w, c.Now))
-		}
-		if err := produce(ctx, c, w, in.Result); err != nil {
-			return err
-		}
-		return p.ended(ctx, c, w, in.Result)
+	err = p.ledger.Change(ctx, func(ctx context.Context, c *ledger.Change) (err error) {
+		ran, err = p.result(ctx, c, token, run, in, &out.Control)
+		return err
 	})
 	if err == nil && ran != nil {
 		p.ledger.Log.Info("workflow ended", "job_id", ran.ID, "attempt", ran.Attempt, "state", ran.State, "reason", ran.Reason)
 	}
 	return out, err
+}
+
+// result adds a result to a change. It returns the workflow if the result ends it.
+func (p *Calls) result(ctx context.Context, c *ledger.Change, token string, run api.Run, in api.Handover, control *api.Control) (ran *record.Workflow, err error) {
+	k := record.ResultKey(run.Workflow, run.Attempt)
+	w, s, err := admit(ctx, c, token, run, k)
+	if err != nil {
+		return nil, err
+	}
+	now, err := c.Called(ctx, w.PoolID)
+	if err != nil {
+		return nil, err
+	}
+	*control = rules.Control(w, now)
+	if c.Version(k) != store.Absent {
+		return nil, nil // reported before
+	}
+
+	data, err := json.Marshal(in.Result)
+	if err != nil || len(data) > store.MaxValue {
+		return nil, workflow.Refuse(workflow.ErrTooLarge, "", "the result has %d bytes, the limit is %d", len(data), store.MaxValue)
+	}
+	if err := putSteps(run, in.Steps)(ctx, c); err != nil {
+		return nil, err
+	}
+	ended, err := rules.Result(w, s, run, in.Result, c.Now)
+	if err != nil {
+		return nil, err
+	}
+	if ended.Moves() {
+		ran = w
+		w.Changes = in.Slim().Changes
+	}
+	c.Create(k, shown(in.Result))
+	recordPolicies(c, w, in.Result)
+	if in.State != nil {
+		if err := remember(ctx, c, w, *in.State); err != nil {
+			return nil, err
+		}
+	}
+	if in.Plan != nil && (w.Op != workflow.Preview || w.For == "") {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview whose plan is to be applied reports a plan")
+	}
+
+	if err := c.Apply(ctx, w, ended); err != nil || !ended.Moves() || w.State != workflow.Succeeded {
+		return ran, err
+	}
+	return ran, p.succeeded(ctx, c, w, in.Result)
+}
+
+// succeeded adds to the commit of a run's success its drift, its outputs, and its effects on plans.
+func (p *Calls) succeeded(ctx context.Context, c *ledger.Change, w *record.Workflow, in api.Result) error {
+	if w.Type == workflow.InsightsScan && w.Changes != nil && w.Changes.Drift > 0 {
+		c.Emit(w.Org, record.OutboxEventOf(api.EventDrift, w, c.Now))
+	}
+	if err := produce(ctx, c, w, in); err != nil {
+		return err
+	}
+	return p.ended(ctx, c, w, in)
 }
 
 // lastLines adds the lines that come with a result. The result counts even if they fail: the runner sends the missing

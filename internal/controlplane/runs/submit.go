@@ -101,24 +101,8 @@ func (p *Calls) Retry(ctx context.Context, who identity.Principal, key, id strin
 }
 
 func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, in api.Submit, from origin) (api.Workflow, error) {
-	if err := checkSubmit(&in); err != nil {
+	if err := p.checkRequest(ctx, who, key, &in, from); err != nil {
 		return api.Workflow{}, err
-	}
-	if err := checkCommit(who, in, from); err != nil {
-		return api.Workflow{}, identity.Refused(ctx, p.ledger, who, "workflow.submit", in.Workspace, err)
-	}
-	if in.Register != nil {
-		if err := p.checkRegister(in); err != nil {
-			return api.Workflow{}, err
-		}
-	}
-	if len(key) > 128 {
-		return api.Workflow{}, workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
-	}
-	if in.Operation == workflow.StateUnlock {
-		if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, "state.unlock", in.Workspace, p.catalog.InWorkspace(who.Organization, in.Workspace)); err != nil {
-			return api.Workflow{}, err
-		}
 	}
 	asked, err := askedFor(in, from.of)
 	if err != nil {
@@ -162,6 +146,30 @@ func (p *Calls) submit(ctx context.Context, who identity.Principal, key string, 
 	out := view(made, pool.Name, 1) // as it was committed
 	out.Revision = revisionOf(out)
 	return out, nil
+}
+
+// checkRequest refuses a request to submit that is invalid, or that the caller may not make.
+func (p *Calls) checkRequest(ctx context.Context, who identity.Principal, key string, in *api.Submit, from origin) error {
+	if err := checkSubmit(in); err != nil {
+		return err
+	}
+	if err := checkCommit(who, *in, from); err != nil {
+		return identity.Refused(ctx, p.ledger, who, "workflow.submit", in.Workspace, err)
+	}
+	if in.Register != nil {
+		if err := p.checkRegister(*in); err != nil {
+			return err
+		}
+	}
+	if len(key) > 128 {
+		return workflow.Refuse(workflow.ErrInvalid, "Idempotency-Key", "an idempotency key has at most 128 characters")
+	}
+	if in.Operation == workflow.StateUnlock {
+		if err := identity.AllowIn(ctx, p.ledger, who, api.RoleAdmin, "state.unlock", in.Workspace, p.catalog.InWorkspace(who.Organization, in.Workspace)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // askedFor is a text of all that a request asks for, to compare it with another one of the same key.
@@ -209,23 +217,10 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if err != nil {
 		return nil, pool, err
 	}
-	k := record.WorkspaceKey(who.Organization, ws.W.Name)
-	lane := record.QueueKey(ws.ID)
-	next := []store.Key{lane, record.RoutesKey(who.Organization), record.ApprovalKey(who.Organization, ""), record.ApprovalKey(who.Organization, ws.W.Project)}
-	if workflow.Policed(in.Type, in.Operation) {
-		next = append(next, record.PoliciesKey(who.Organization))
-	}
-	if api.EngineOf(ws.W.Engine).OwnState == "" {
-		next = append(next, record.StateKey(who.Organization, ws.ID))
-	}
-	c.Link(k, next...)
-	ahead := []store.Key{k}
-	if c.Version(lane) == store.Absent { // it is probably not routed yet
-		ahead = append(ahead, catalog.RouteKeys(who.Organization, ws.W)...)
-	}
-	if err := c.LoadLinked(ctx, ahead...); err != nil {
+	if err := loadSubmission(ctx, c, who.Organization, ws, in); err != nil {
 		return nil, pool, err
 	}
+
 	if pool, err = catalog.PoolFor(ctx, c, who.Organization, ws, in.Type); err != nil {
 		return nil, pool, err
 	}
@@ -251,20 +246,16 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if in.Priority != nil {
 		priority = *in.Priority
 	}
-	c.Check(k) // the workspace must not change or be deleted during this decision
+	// The workspace must not change or be deleted during this decision.
+	c.Check(record.WorkspaceKey(who.Organization, ws.W.Name))
+
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
 		Type: in.Type, Op: in.Operation, Size: ws.W.Size, Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: from.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
-	spec := specOf(w, ws, in)
-	if err := mayTake(w, spec.Inputs); err != nil {
-		return nil, pool, err
-	}
-	if spec.Policies, err = heldTo(ctx, c, w, ws); err != nil {
-		return nil, pool, err
-	}
-	if err := p.addFound(ctx, c, who, &spec, ws, pool, trigger == nil); err != nil {
+	spec, err := p.newSpec(ctx, c, who, w, ws, pool, in)
+	if err != nil {
 		return nil, pool, err
 	}
 	w.Needs = spec.Needs()
@@ -280,29 +271,65 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		}
 	}
 	c.Create(record.SpecKey(id), spec)
-	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, claimants(queue.Route.Key, pool.Name), ofTrigger(trigger))
-	if from.of != "" {
-		text += ", as a retry of " + from.of + rules.Because(from.why)
-	}
-	if forOp != "" {
-		submitters, strangers := submittersOf(who, ws, from)
-		c.Create(record.ReviewKey(id), record.Review{For: forOp, Settings: ws.Settings(), Submitters: submitters, Strangers: strangers})
-	}
-	if then {
-		text += fmt.Sprintf("; approvals are required, so it makes the plan of operation %s first", forOp)
-	}
-	asked := ""
-	if in.Options != nil {
-		asked = ", with " + in.Options.Summary()
-	}
-	c.Note(w, rules.Note{Kind: "submitted", Text: text + asked, Actor: who.Name})
-	identity.Audit(c, who, "workflow.submit", id, "done", ws.W.Name+asked+rules.Because(from.why))
+	noteSubmission(c, who, ws, w, in, from, claimants(queue.Route.Key, pool.Name))
 	if from.trigger != nil && from.trigger.Also != nil {
 		if err := from.trigger.Also(ctx, c, w); err != nil {
 			return nil, pool, err
 		}
 	}
 	return w, pool, c.Enqueue(ctx, w)
+}
+
+// newSpec makes the spec of a new workflow.
+func (p *Calls) newSpec(ctx context.Context, c *ledger.Change, who identity.Principal, w *record.Workflow, ws record.Workspace, pool record.Pool, in api.Submit) (spec api.Spec, err error) {
+	spec = specOf(w, ws, in)
+	if err := mayTake(w, spec.Inputs); err != nil {
+		return spec, err
+	}
+	if spec.Policies, err = heldTo(ctx, c, w, ws); err != nil {
+		return spec, err
+	}
+	err = p.addFound(ctx, c, who, &spec, ws, pool, w.Trigger == nil)
+	return spec, err
+}
+
+// noteSubmission adds the timeline, the audit trail and the empty review of a new workflow that by may claim.
+func noteSubmission(c *ledger.Change, who identity.Principal, ws record.Workspace, w *record.Workflow, in api.Submit, from origin, by string) {
+	text := fmt.Sprintf("submitted by %s for %s%s", who.Name, by, ofTrigger(w.Trigger))
+	if from.of != "" {
+		text += ", as a retry of " + from.of + rules.Because(from.why)
+	}
+	if w.For != "" {
+		submitters, strangers := submittersOf(who, ws, from)
+		c.Create(record.ReviewKey(w.ID), record.Review{For: w.For, Settings: ws.Settings(), Submitters: submitters, Strangers: strangers})
+	}
+	if w.Then {
+		text += fmt.Sprintf("; approvals are required, so it makes the plan of operation %s first", w.For)
+	}
+	asked := ""
+	if in.Options != nil {
+		asked = ", with " + in.Options.Summary()
+	}
+	c.Note(w, rules.Note{Kind: "submitted", Text: text + asked, Actor: who.Name})
+	identity.Audit(c, who, "workflow.submit", w.ID, "done", ws.W.Name+asked+rules.Because(from.why))
+}
+
+// loadSubmission reads the records that the submission of a run needs, in as few requests as possible.
+func loadSubmission(ctx context.Context, c *ledger.Change, org string, ws record.Workspace, in api.Submit) error {
+	k, lane := record.WorkspaceKey(org, ws.W.Name), record.QueueKey(ws.ID)
+	next := []store.Key{lane, record.RoutesKey(org), record.ApprovalKey(org, ""), record.ApprovalKey(org, ws.W.Project)}
+	if workflow.Policed(in.Type, in.Operation) {
+		next = append(next, record.PoliciesKey(org))
+	}
+	if api.EngineOf(ws.W.Engine).OwnState == "" {
+		next = append(next, record.StateKey(org, ws.ID))
+	}
+	c.Link(k, next...)
+	ahead := []store.Key{k}
+	if c.Version(lane) == store.Absent { // it is probably not routed yet
+		ahead = append(ahead, catalog.RouteKeys(org, ws.W)...)
+	}
+	return c.LoadLinked(ctx, ahead...)
 }
 
 // claimants names the pools or the instance that may claim a run under a route key.
