@@ -209,16 +209,9 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 			continue // the slot is taken
 		}
 		if *l.count > 0 && !l.read {
-			limit := maxPromoted
-			if l.changes && q.Unsaved != "" {
-				limit = maxWaiting
-			}
-			waiting, err := c.waiters(ctx, wsid, l.prefix, limit)
-			if err != nil {
+			if err := c.fill(ctx, wsid, q, l); err != nil {
 				return nil, err
 			}
-			l.read, l.heads = true, append(l.heads, waiting...)
-			slices.SortFunc(l.heads, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
 		}
 		if l.changes && q.Unsaved != "" && !l.pushFirst() {
 			continue
@@ -228,6 +221,21 @@ func (c *Change) next(ctx context.Context, wsid string, q *record.Queue, lines [
 		}
 	}
 	return best, nil
+}
+
+// fill adds to a line the first runs of its waiting list.
+func (c *Change) fill(ctx context.Context, wsid string, q *record.Queue, l *line) error {
+	limit := maxPromoted
+	if l.changes && q.Unsaved != "" {
+		limit = maxWaiting
+	}
+	waiting, err := c.waiters(ctx, wsid, l.prefix, limit)
+	if err != nil {
+		return err
+	}
+	l.read, l.heads = true, append(l.heads, waiting...)
+	slices.SortFunc(l.heads, func(a, b waiter) int { return cmp.Compare(a.rank, b.rank) })
+	return nil
 }
 
 // pushFirst moves the first run that pushes a state to the head of the line. It reports whether there is one.

@@ -254,14 +254,8 @@ func UnpackLines(packed []byte) ([]api.LogLine, error) {
 		return nil, errPacked
 	}
 	lines := make([]api.LogLine, count)
-	at := int64(0)
-	for i := range lines {
-		d, n := binary.Varint(raw)
-		if n <= 0 || d < firstTime-lastTime || d > lastTime-firstTime || at+d < firstTime || at+d > lastTime {
-			return nil, errPacked
-		}
-		at, raw = at+d, raw[n:]
-		lines[i].At = time.UnixMilli(at).UTC()
+	if raw, err = unpackTimes(lines, raw); err != nil {
+		return nil, err
 	}
 	for i := uint64(0); i < count; {
 		n, size := number(), number()
@@ -274,6 +268,28 @@ func UnpackLines(packed []byte) ([]api.LogLine, error) {
 		}
 		raw = raw[size:]
 	}
+	if err := unpackTexts(lines, raw); err != nil {
+		return nil, err
+	}
+	return lines, nil
+}
+
+// unpackTimes reads the times of lines, and returns the rest.
+func unpackTimes(lines []api.LogLine, raw []byte) (rest []byte, err error) {
+	at := int64(0)
+	for i := range lines {
+		d, n := binary.Varint(raw)
+		if n <= 0 || d < firstTime-lastTime || d > lastTime-firstTime || at+d < firstTime || at+d > lastTime {
+			return nil, errPacked
+		}
+		at, raw = at+d, raw[n:]
+		lines[i].At = time.UnixMilli(at).UTC()
+	}
+	return raw, nil
+}
+
+// unpackTexts reads the texts of lines, which end the packed lines.
+func unpackTexts(lines []api.LogLine, raw []byte) error {
 	for i := range lines {
 		end := bytes.IndexByte(raw, endOfLine)
 		if end < 0 {
@@ -282,12 +298,12 @@ func UnpackLines(packed []byte) ([]api.LogLine, error) {
 		if piece := bytes.IndexByte(raw[:end], endOfPiece); piece >= 0 {
 			end, lines[i].More = piece, true
 		} else if end == len(raw) {
-			return nil, errPacked
+			return errPacked
 		}
 		lines[i].Text, raw = strings.ToValidUTF8(string(raw[:end]), "?"), raw[end+1:]
 	}
 	if len(raw) > 0 {
-		return nil, errPacked
+		return errPacked
 	}
-	return lines, nil
+	return nil
 }

@@ -191,30 +191,21 @@ func (o *Outcome) allStopped(w *record.Workflow, text string) error {
 // Lost decides by the proven end of a task. Once a run has started, only the end of its own task counts; any other
 // goes to the timeline.
 func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
-	said := "task stopped" + Because(in.Text)
-	if in.ExitCode != nil {
-		said = fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, Because(in.Text))
-	}
+	said := stopText(in)
 	// Everything below depends on which task it is. A message delivered twice makes two tasks of one attempt, and the
 	// end of the task that was refused its start says nothing about the task that runs.
 	own := w.Holder.Attempt == in.Attempt && w.Holder.Task == in.Task
 	switch {
 	case w.State == workflow.Claimed:
-		t, _ := taskOf(w, in.Task)
-		if t.Stopped {
+		if !out.stopped(w, in.Task, said) {
 			return out, nil
 		}
-		t.Stopped = true
-		out.noteTask("task_stopped", said, in.Task)
 		// A task that the dispatcher has not reported yet may be one of several placements. Then only its report, or
 		// the lease, ends the claim. Our own tasks are reported before their end can be reported here.
 		return out, out.allStopped(w, cmp.Or(in.Text, said))
 	case !own:
 		if w.Active {
-			if t, isNew := taskOf(w, in.Task); isNew || !t.Stopped {
-				t.Stopped = true
-				out.noteTask("task_stopped", "another task of this workflow stopped, which changes nothing: "+said, in.Task)
-			}
+			out.stopped(w, in.Task, "another task of this workflow stopped, which changes nothing: "+said)
 		}
 	case w.State == workflow.Running && !w.HandedOver.IsZero():
 		// Reported before.
@@ -244,4 +235,23 @@ func Lost(w *record.Workflow, in api.Lost, at Time) (out Outcome, err error) {
 		out.Over = true
 	}
 	return out, nil
+}
+
+// stopText describes the end of a task.
+func stopText(in api.Lost) string {
+	if in.ExitCode != nil {
+		return fmt.Sprintf("task stopped with exit code %d%s", *in.ExitCode, Because(in.Text))
+	}
+	return "task stopped" + Because(in.Text)
+}
+
+// stopped records the end of a task of the attempt, once. It reports whether the end is new.
+func (o *Outcome) stopped(w *record.Workflow, task, text string) bool {
+	t, _ := taskOf(w, task)
+	if t.Stopped {
+		return false
+	}
+	t.Stopped = true
+	o.noteTask("task_stopped", text, task)
+	return true
 }

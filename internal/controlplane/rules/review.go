@@ -166,22 +166,30 @@ func Decide(was record.Review, d Decision, p Present, now time.Time) (out record
 		out.Status = api.ReviewRejected
 		return out, true, nil
 	}
-	switch {
-	case p.Settings != was.Settings:
-		return was, false, conflict("plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", id)
-	case out.NotBySubmitter && (out.Submitters.Has(d.By.ID) || out.Submitters.Has(d.Account.ID)):
-		return was, false, workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", id, strings.Join(out.Submitters.Names(), " and "))
-	}
-	switch {
-	case out.AfterMerge && out.Values == "":
-		return was, false, conflict("the plan of %s is not applied before the merge, and its approval could not be carried over: it cannot be compared with another plan, because its code has provisioners or its runner is older; approve the plan of the merged commit", id)
-	case approvals(out) < out.Needed:
-	case out.AfterMerge:
-		out.Status = api.ReviewMerge
-	default:
-		out.Status = api.ReviewApproved
+	if err := approve(&out, d, p); err != nil {
+		return was, false, err
 	}
 	return out, true, nil
+}
+
+// approve refuses a vote that may not approve the plan, and sets the status of a review with enough approvals.
+func approve(review *record.Review, d Decision, p Present) error {
+	switch {
+	case p.Settings != review.Settings:
+		return workflow.Refuse(workflow.ErrConflict, "", "plan_stale: the settings of the workspace were changed after preview %s was submitted; make a new preview", review.Plan.Workflow)
+	case review.NotBySubmitter && (review.Submitters.Has(d.By.ID) || review.Submitters.Has(d.Account.ID)):
+		return workflow.Refuse(workflow.ErrForbidden, "", "the plan of %s must be approved by somebody else than %s, who submitted it or changed its workspace last", review.Plan.Workflow, strings.Join(review.Submitters.Names(), " and "))
+	}
+	switch {
+	case review.AfterMerge && review.Values == "":
+		return workflow.Refuse(workflow.ErrConflict, "", "the plan of %s is not applied before the merge, and its approval could not be carried over: it cannot be compared with another plan, because its code has provisioners or its runner is older; approve the plan of the merged commit", review.Plan.Workflow)
+	case approvals(*review) < review.Needed:
+	case review.AfterMerge:
+		review.Status = api.ReviewMerge
+	default:
+		review.Status = api.ReviewApproved
+	}
+	return nil
 }
 
 // isOpen refuses a decision about a plan whose review is closed.

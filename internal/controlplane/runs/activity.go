@@ -86,26 +86,14 @@ func (p *Calls) Activity(ctx context.Context, who identity.Principal, name strin
 
 // activities reads the activity in workspaces.
 func (p *Calls) activities(ctx context.Context, org string, list []record.Workspace) ([]api.Activity, error) {
-	out, runs := make([]api.Activity, len(list)), make([][]picked, len(list))
-	var group errgroup.Group
-	group.SetLimit(p.ledger.AtOnce())
-	var queues []store.Key
-	for i, ws := range list {
-		queues = append(queues, record.QueueKey(ws.ID))
-		group.Go(func() error {
-			page, err := p.ledger.Query(ctx, store.Index2, store.Scan{Part: "ws/" + ws.ID, Limit: lookedBack, Reverse: true})
-			for _, r := range page.Records {
-				w, one := record.Decode[record.Workflow](r)
-				if one != nil {
-					return one
-				}
-				runs[i] = append(runs[i], picked{w, r.Version})
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	runs, err := p.latestRuns(ctx, list)
+	if err != nil {
 		return nil, err
+	}
+	out := make([]api.Activity, len(list))
+	var queues []store.Key
+	for _, ws := range list {
+		queues = append(queues, record.QueueKey(ws.ID))
 	}
 	r, err := p.ledger.Read(ctx, queues...)
 	if err != nil {
@@ -143,6 +131,27 @@ func (p *Calls) activities(ctx context.Context, org string, list []record.Worksp
 		}
 	}
 	return out, err
+}
+
+// latestRuns reads the latest runs of each workspace, the newest first.
+func (p *Calls) latestRuns(ctx context.Context, list []record.Workspace) ([][]picked, error) {
+	runs := make([][]picked, len(list))
+	var group errgroup.Group
+	group.SetLimit(p.ledger.AtOnce())
+	for i, ws := range list {
+		group.Go(func() error {
+			page, err := p.ledger.Query(ctx, store.Index2, store.Scan{Part: "ws/" + ws.ID, Limit: lookedBack, Reverse: true})
+			for _, r := range page.Records {
+				w, one := record.Decode[record.Workflow](r)
+				if one != nil {
+					return one
+				}
+				runs[i] = append(runs[i], picked{w, r.Version})
+			}
+			return err
+		})
+	}
+	return runs, group.Wait()
 }
 
 // driftOf is the drift that the last scan among the runs of a workspace found, the newest first; nil if there is

@@ -173,6 +173,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		c.Note(w, rules.Note{Kind: "no_plan", Text: "its plan cannot be approved: the workspace was deleted"})
 		return nil
 	}
+
 	plan := api.PlanRef{Workflow: w.ID, Attempt: w.Attempt, PlanMade: *in.Plan}
 	planned.Values, plan.Values = plan.Values, "" // so that no run is given it
 	a, _, err := ledger.Load[record.Attempt](ctx, c, record.AttemptKey(w.ID, w.Attempt))
@@ -188,6 +189,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 		planned.Base = &record.Base{Lineage: in.State.Lineage, Serial: in.State.Serial}
 		now.State = rules.Remember(now.State, *in.State) // as this commit leaves it
 	}
+
 	review := rules.Reviewed(planned, plan, w.Then, now)
 	from, err := carried(ctx, c, w, &review, now)
 	if err != nil {
@@ -206,6 +208,11 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	if from != nil {
 		used(c, w, *from, review)
 	}
+	return noteReview(ctx, c, w, review, now)
+}
+
+// noteReview adds the status of a new review to the timeline, and a waiting one to the list of those.
+func noteReview(ctx context.Context, c *ledger.Change, w *record.Workflow, review record.Review, now rules.Present) error {
 	switch status, moved := rules.Stands(review, now.State, c.Now); status {
 	case api.ReviewStale:
 		c.Note(w, rules.Note{Kind: "plan_stale", Text: "its plan cannot be approved: " + moved})
@@ -278,6 +285,15 @@ func (p *Calls) present(ctx context.Context, c *ledger.Change, w *record.Workflo
 	c.Check(k)
 	out.Authors = applied.Commit != plan.Source || plan.Source == ""
 	return out, err
+}
+
+// presentOf is present for a plan whose result is stored.
+func (p *Calls) presentOf(ctx context.Context, c *ledger.Change, w *record.Workflow, ws record.Workspace, spec api.Spec, plan api.PlanRef) (rules.Present, error) {
+	result, _, err := ledger.Load[api.Result](ctx, c, record.ResultKey(w.ID, plan.Attempt))
+	if err != nil {
+		return rules.Present{}, err
+	}
+	return p.present(ctx, c, w, ws, spec, plan, result)
 }
 
 // apply adds the run that applies an approved plan. It has the spec, the priority, the message and the maximum
@@ -418,11 +434,7 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	}
 	now := rules.Present{Made: w.Ended}
 	if known && !d.Reject {
-		result, _, err := ledger.Load[api.Result](ctx, c, record.ResultKey(id, was.Plan.Attempt))
-		if err != nil {
-			return err
-		}
-		if now, err = p.present(ctx, c, w, ws, spec, was.Plan, result); err != nil {
+		if now, err = p.presentOf(ctx, c, w, ws, spec, was.Plan); err != nil {
 			return err
 		}
 	}
@@ -430,21 +442,16 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	if err != nil || !made {
 		return err
 	}
+
 	detail := d.Comment
-	switch review.Status {
-	case api.ReviewApproved:
+	if review.Status == api.ReviewApproved {
 		next, err := p.apply(ctx, c, w, ws, spec, &review, who.Ref())
 		if err != nil {
 			return err
 		}
 		detail = "run " + next.ID + " applies it" + rules.Because(d.Comment)
-	case api.ReviewRejected:
-		c.Note(w, rules.Note{Kind: "rejected", Text: "its plan is rejected " + rules.Rejection(review), Actor: who.Name})
-	case api.ReviewMerge:
-		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal", who.Name, rules.Because(d.Comment)), Actor: who.Name})
-	default:
-		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for %s", who.Name, rules.Because(d.Comment), wanted(review)), Actor: who.Name})
 	}
+	noteDecision(c, w, who, d, review)
 	c.Put(k, review)
 	if err := offer(ctx, c, w, review); err != nil {
 		return err
@@ -459,6 +466,19 @@ func (p *Calls) decideOn(ctx context.Context, c *ledger.Change, who identity.Pri
 	}
 	identity.Audit(c, who, action, id, "done", detail)
 	return nil
+}
+
+// noteDecision adds a decision to the timeline; apply has noted the one that starts a run.
+func noteDecision(c *ledger.Change, w *record.Workflow, who identity.Principal, d rules.Decision, review record.Review) {
+	switch review.Status {
+	case api.ReviewApproved:
+	case api.ReviewRejected:
+		c.Note(w, rules.Note{Kind: "rejected", Text: "its plan is rejected " + rules.Rejection(review), Actor: who.Name})
+	case api.ReviewMerge:
+		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for the merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal", who.Name, rules.Because(d.Comment)), Actor: who.Name})
+	default:
+		c.Note(w, rules.Note{Kind: "approval", Text: fmt.Sprintf("%s approves its plan%s; it waits for %s", who.Name, rules.Because(d.Comment), wanted(review)), Actor: who.Name})
+	}
 }
 
 // Plan returns the plan of a preview. Of a run that applies a plan it is that of its preview.

@@ -131,14 +131,22 @@ func (p *Calls) result(ctx context.Context, c *ledger.Change, token string, run 
 			return nil, err
 		}
 	}
-	if in.Plan != nil && (w.Op != workflow.Preview || w.For == "") {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview whose plan is to be applied reports a plan")
+	if err := checkReportedPlan(w, in.Plan); err != nil {
+		return nil, err
 	}
 
 	if err := c.Apply(ctx, w, ended); err != nil || !ended.Moves() || w.State != workflow.Succeeded {
 		return ran, err
 	}
 	return ran, p.succeeded(ctx, c, w, in.Result)
+}
+
+// checkReportedPlan refuses a plan of a run that has none to be applied.
+func checkReportedPlan(w *record.Workflow, plan *api.PlanMade) error {
+	if plan != nil && (w.Op != workflow.Preview || w.For == "") {
+		return workflow.Refuse(workflow.ErrInvalid, "plan", "only a preview whose plan is to be applied reports a plan")
+	}
+	return nil
 }
 
 // succeeded adds to the commit of a run's success its drift, its outputs, and its effects on plans.

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -189,11 +190,7 @@ func (p *Calls) workflow(ctx context.Context, who identity.Principal, id string)
 // Workflows lists workflows, the newest first. The list is read from an index and may lag.
 func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter) (api.Page[api.Workflow], error) {
 	out := api.Page[api.Workflow]{Items: []api.Workflow{}}
-	scope := identity.Scope(who.AnyProject)
-	if f.Workspace != "" {
-		scope = p.catalog.InWorkspace(who.Organization, f.Workspace)
-	}
-	if err := identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.list", f.Workspace, scope); err != nil {
+	if err := p.mayList(ctx, who, f.Workspace); err != nil {
 		return out, err
 	}
 	if err := f.check(); err != nil {
@@ -203,11 +200,7 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	if err != nil {
 		return out, err
 	}
-	limit := f.Limit
-	if limit <= 0 {
-		limit = 50
-	}
-	limit = ledger.PageSize(limit, 200)
+	limit := ledger.PageSize(cmp.Or(max(f.Limit, 0), 50), 200)
 	var wfs []picked
 	list := string(from.index) + " " + from.part
 	next, err := ledger.OpenCursor(list, f.Cursor)
@@ -219,29 +212,18 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 		return out, err
 	}
 	pick := p.picks(ctx, who, from.workspace != "", func(w *record.Workflow) bool {
-		return (from.workspace == "" || w.WorkspaceID == from.workspace) && (from.pool == "" || claimedLast(w, from.pool)) && f.wants(w)
+		return from.has(w) && f.wants(w)
 	})
-	now, since := p.ledger.Now(), f.Since
-	if since.After(now) {
-		since = now // a key cannot have every time that a caller can write
-	}
-	oldest := record.At(rules.Latest(record.Before(now, days.Workflows), since.Add(-1)))
+	oldest := f.oldest(p.ledger.Now(), days)
 	// A filter may skip many workflows; the reading is bounded, and the cursor continues from there.
 	for size, pages := limit, 0; pages < maxPages; pages++ {
 		page, err := from.query(ctx, from.index, store.Scan{Part: from.part, To: oldest, Limit: size, After: next, Reverse: true})
 		if err != nil {
 			return out, err
 		}
-		records := page.Records
-		if f.State == Awaiting {
-			if records, err = p.awaiting(ctx, who.Organization, records); err != nil {
-				return out, err
-			}
-		}
-		if from.active {
-			if records, err = p.workflowsOf(ctx, records); err != nil {
-				return out, err
-			}
+		records, err := p.recordsOf(ctx, who.Organization, f, from, page.Records)
+		if err != nil {
+			return out, err
 		}
 		more, err := pick(records)
 		if err != nil {
@@ -265,6 +247,38 @@ func (p *Calls) Workflows(ctx context.Context, who identity.Principal, f Filter)
 	}
 	out.Next = ledger.SealCursor(list, next)
 	return out, nil
+}
+
+// mayList refuses a list to a caller without the right to it; an empty workspace means all.
+func (p *Calls) mayList(ctx context.Context, who identity.Principal, workspace string) error {
+	scope := identity.Scope(who.AnyProject)
+	if workspace != "" {
+		scope = p.catalog.InWorkspace(who.Organization, workspace)
+	}
+	return identity.AllowIn(ctx, p.ledger, who, api.RoleViewer, "workflow.list", workspace, scope)
+}
+
+// oldest is the sort key of the earliest submission that a filter wants and that is not past its retention.
+func (f Filter) oldest(now time.Time, days record.Retention) string {
+	since := f.Since
+	if since.After(now) {
+		since = now // a key cannot have every time that a caller can write
+	}
+	return record.At(rules.Latest(record.Before(now, days.Workflows), since.Add(-1)))
+}
+
+// recordsOf returns the workflows of the records of a list, which may be entries of active ones or of those with a plan
+// that waits.
+func (p *Calls) recordsOf(ctx context.Context, org string, f Filter, from source, records []store.Record) (out []store.Record, err error) {
+	if f.State == Awaiting {
+		if records, err = p.awaiting(ctx, org, records); err != nil {
+			return nil, err
+		}
+	}
+	if !from.active {
+		return records, nil
+	}
+	return p.workflowsOf(ctx, records)
 }
 
 // views are the workflows of a list as people see them: running ones with their step, and previews with the review of
@@ -315,6 +329,11 @@ type source struct {
 	part            string
 	active          bool   // it has entries of active workflows in place of the workflows
 	workspace, pool string // ids of those that the list is of; "" means any
+}
+
+// has says whether a workflow is in the workspace and the pool of the list.
+func (s source) has(w *record.Workflow) bool {
+	return (s.workspace == "" || w.WorkspaceID == s.workspace) && (s.pool == "" || claimedLast(w, s.pool))
 }
 
 // source finds the shortest list that has all that a filter wants.

@@ -242,16 +242,12 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 	if err != nil {
 		return nil, pool, err
 	}
-	priority := ws.W.DefaultPriority
-	if in.Priority != nil {
-		priority = *in.Priority
-	}
 	// The workspace must not change or be deleted during this decision.
 	c.Check(record.WorkspaceKey(who.Organization, ws.W.Name))
 
 	w := &record.Workflow{
 		ID: id, Org: who.Organization, Workspace: ws.W.Name, WorkspaceID: ws.ID, PoolID: pool.ID,
-		Type: in.Type, Op: in.Operation, Size: ws.W.Size, Priority: priority, Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: from.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
+		Type: in.Type, Op: in.Operation, Size: ws.W.Size, Priority: *cmp.Or(in.Priority, &ws.W.DefaultPriority), Message: in.Message, By: who.Name, ByID: who.ID, RetryOf: from.of, For: forOp, Then: then, MaxRuntime: maxRuntime, OwnMax: in.MaxRuntime != "",
 		State: workflow.Pending, Submitted: c.Now, Since: c.Now, Trigger: trigger, Options: in.Options != nil,
 	}
 	spec, err := p.newSpec(ctx, c, who, w, ws, pool, in)
@@ -265,10 +261,8 @@ func (p *Calls) add(ctx context.Context, c *ledger.Change, who identity.Principa
 		return nil, pool, err
 	}
 	queue.Max = catalog.MaxActive(ws.W)
-	if in.Operation == workflow.StateUnlock {
-		if err := checkStateUnlock(ctx, c, queue); err != nil {
-			return nil, pool, err
-		}
+	if err := checkStateUnlock(ctx, c, in.Operation, queue); err != nil {
+		return nil, pool, err
 	}
 	c.Create(record.SpecKey(id), spec)
 	noteSubmission(c, who, ws, w, in, from, claimants(queue.Route.Key, pool.Name))
@@ -362,8 +356,8 @@ func (p *Calls) addFound(ctx context.Context, c *ledger.Change, who identity.Pri
 
 // checkStateUnlock refuses to release the lock of a run that has not ended. For a lost run that still holds its slot
 // the release is allowed, because the run itself may be gone.
-func checkStateUnlock(ctx context.Context, c *ledger.Change, queue *record.Queue) error {
-	if queue.Changer == "" {
+func checkStateUnlock(ctx context.Context, c *ledger.Change, op workflow.Operation, queue *record.Queue) error {
+	if op != workflow.StateUnlock || queue.Changer == "" {
 		return nil
 	}
 	holder, ok, err := ledger.Load[record.Workflow](ctx, c, record.WorkflowKey(queue.Changer))
