@@ -176,7 +176,7 @@ func TestHandle_TheFirstRequestOfADeploymentIsServed(t *testing.T) {
 	}
 }
 
-func TestHandle_ABurstOfSubmissionsIsOneWakeOfThePoolsFunction(t *testing.T) {
+func TestHandle_ABurstOfSubmissionsIsOneWake(t *testing.T) {
 	w := newWorld(t, memory.New())
 	const target = "arn:aws:lambda:us-east-1:123456789012:function:dayfly-wake-default"
 	w.ok("PATCH", "/v1/pools/default", adminToken, `{"wake_target":"`+target+`"}`, nil)
@@ -249,7 +249,7 @@ func TestAdmin_ANewSecretIsTakenUpByAPass(t *testing.T) {
 }
 
 // Trouble with the secret is an error in the log, and nobody else's.
-func TestAdmin_TroubleWithTheSecretKeepsNobodyFromBeingServed(t *testing.T) {
+func TestAdmin_UnreadableSecretDoesNotStopService(t *testing.T) {
 	st := memory.New()
 	w := newWorld(t, st)
 	w.ok("GET", "/v1/pools", adminToken, "", nil)
@@ -434,7 +434,7 @@ func TestBuild(t *testing.T) {
 var _ controlplane.Waker = (*waker)(nil)
 
 // C17: whose sign-ins fail is known by the address that the gateway saw, and not by a header, which its caller writes.
-func TestFunction_CountsFailedSignInsByTheGatewaysAddress(t *testing.T) {
+func TestFunction_CountsFailedSignInsByGatewayAddress(t *testing.T) {
 	w := newWorld(t, memory.New())
 	from := func(address string, n int) int {
 		return w.call("GET", "/v1/whoami", "dfu_wrong", "", func(e *events.APIGatewayV2HTTPRequest) {

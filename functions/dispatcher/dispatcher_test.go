@@ -228,7 +228,7 @@ func TestHandle_LaunchesWhatIsWantedAndDropsPoisonAlone(t *testing.T) {
 	}
 }
 
-func TestHandle_WhatIsRefusedGoesBackHiddenWithItsReason(t *testing.T) {
+func TestHandle_RefusedLaunchIsRequeuedWithItsReason(t *testing.T) {
 	w := newWorld(t)
 	jobs, bodies := w.claimed(t, 1)
 	w.ecs.SetMissing(fakeecs.Capacity{})
@@ -271,7 +271,7 @@ func order(t *testing.T, w *world, body string) (first, second string) {
 
 // L4, L5: the answer for the second subnet is lost, and with it the process. The next one repeats that very
 // launch, although the first subnet has room again: there is one task.
-func TestHandle_ALostAnswerIsRepeatedByAnotherProcessBeforeAnyOtherSubnet(t *testing.T) {
+func TestHandle_LostAnswerIsRetriedInTheSameSubnet(t *testing.T) {
 	w := newWorld(t)
 	_, bodies := w.claimed(t, 1, func(m *api.LaunchMessage) { m.ReadsState, m.Operation = false, workflow.Update })
 	e := w.take(t, bodies...)
@@ -334,7 +334,7 @@ func TestHandle_BeginsNoLaunchShortlyBeforeItsEnd(t *testing.T) {
 
 func aged(m *api.LaunchMessage) { m.SentAtMS -= (20 * time.Minute).Milliseconds() }
 
-func TestHandle_DeadLettersEndTheirWorkflowsUnlessATaskMayLive(t *testing.T) {
+func TestHandle_DeadLetterEndsARunUnlessATaskMayLive(t *testing.T) {
 	w := newWorld(t)
 	jobs, bodies := w.claimed(t, 2, aged)
 	// The first was launched by a dispatcher that died before it could say so.

@@ -99,7 +99,7 @@ func TestBuild_TellsEveryMistakeAtOnce(t *testing.T) {
 }
 
 // A wake of a window poller takes everything at once and does not wait, although the window is long.
-func TestHandle_AWakeQueuesEverythingThatCanStartAndEnds(t *testing.T) {
+func TestHandle_AWakeQueuesEverythingAndReturns(t *testing.T) {
 	s := poolstack.New(t, nil)
 	ids := s.Submit(t.Context(), "net", 25)
 	f := start(t, s.Env("DAYFLY_POLLING_WINDOW", "55s"))
@@ -121,7 +121,7 @@ func TestHandle_AWakeQueuesEverythingThatCanStartAndEnds(t *testing.T) {
 	}
 }
 
-func TestHandle_AScheduledWindowPicksUpWhatComesWhileItPolls(t *testing.T) {
+func TestHandle_AScheduledWindowPicksUpLaterWork(t *testing.T) {
 	s := poolstack.New(t, nil)
 	f := start(t, s.Env("DAYFLY_POLLING_WINDOW", "55s"))
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -170,7 +170,7 @@ func TestHandle_TwoInvocationsQueueEachJobOnce(t *testing.T) {
 }
 
 // What nobody can start is left to other pools and to later.
-func TestHandle_ClaimsNothingWhileLaunchesAreRefusedOrWait(t *testing.T) {
+func TestHandle_ClaimsNothingWhileLaunchesAreHeld(t *testing.T) {
 	s := poolstack.New(t, nil)
 	ids := s.Submit(t.Context(), "net", 3)
 	claimed, err := s.Plane.Claim(t.Context(), s.Pool, api.Claim{Instance: "stack", Max: 1})

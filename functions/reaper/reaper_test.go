@@ -141,7 +141,7 @@ func (w *world) state() api.Workflow {
 	return wf
 }
 
-func TestHandle_AStopEndsARunWithItsReasonHoweverOftenItIsTold(t *testing.T) {
+func TestHandle_RepeatedStopEndsARunWithItsReason(t *testing.T) {
 	w := newWorld(t, reaper.Config{Instance: "stack"})
 	w.start()
 	for range 3 {
@@ -251,7 +251,7 @@ func TestHandle_ASweepStopsAnOrphanAtItsSecondLook(t *testing.T) {
 }
 
 // The pool's other instances have their tasks elsewhere.
-func TestHandle_ASweepLeavesTheJobsOfOtherInstancesAlone(t *testing.T) {
+func TestHandle_ASweepSparesJobsOfOtherInstances(t *testing.T) {
 	w := newWorld(t, reaper.Config{Instance: "another", Policy: reaper.Policy{ConfirmFor: time.Millisecond, AbsenceProves: time.Nanosecond}})
 	w.start()
 	w.must(w.f.Handle(t.Context(), sample(t, "sweep")))

@@ -268,7 +268,7 @@ func TestHandle_Bodies(t *testing.T) {
 }
 
 // The result of a run that ended while the control plane was away.
-func TestReports_AResultThatCouldNotBeTakenIsDeliveredLater(t *testing.T) {
+func TestReports_RefusedResultIsDeliveredLater(t *testing.T) {
 	w := newWorld(t)
 	if got := w.call("start", "{}"); got.StatusCode != 200 {
 		t.Fatalf("%d %s", got.StatusCode, got.Body)

@@ -156,7 +156,7 @@ func TestDownload_RefusesWhatHasAnotherSize(t *testing.T) {
 	}
 }
 
-func TestSweep_DeletesWhatIsPastItsTimeAndWhatACrashLeft(t *testing.T) {
+func TestSweep_DeletesExpiredAndCrashedFiles(t *testing.T) {
 	base := t.TempDir()
 	d := artifact.NewDirectory(base)
 	now := time.Now()

@@ -85,7 +85,7 @@ func jwt(ends time.Time) string {
 	return "eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString(claims) + ".sig"
 }
 
-func TestExchanged_ATokenIsRenewedBeforeItsEndAndTheOldOneIsUsedUntilThen(t *testing.T) {
+func TestExchanged_TokenIsRenewedBeforeItExpires(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	writeToken(t, file, "first\n")
 	d, c := newDesk(t, file)
@@ -166,7 +166,7 @@ func TestExchanged_ManyCallsMakeOneExchange(t *testing.T) {
 }
 
 // A renewal that hangs holds nobody up whose token is still good.
-func TestSecret_AValidOneIsUsedWhileAnotherCallReadsANewOne(t *testing.T) {
+func TestSecret_ValidValueIsUsedDuringARenewal(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
 	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
@@ -196,7 +196,7 @@ func TestSecret_AValidOneIsUsedWhileAnotherCallReadsANewOne(t *testing.T) {
 	<-done
 }
 
-func TestTokenFile_SaysWhatIsWrongAndShowsNoExpiredToken(t *testing.T) {
+func TestTokenFile_ErrorsNameTheFaultNotTheToken(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	file := filepath.Join(t.TempDir(), "token")
 	read := client.TokenFile(file, func() time.Time { return now })

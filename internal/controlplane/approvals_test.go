@@ -35,7 +35,7 @@ func (w *world) levels(name string) (out []string) {
 	return out
 }
 
-func TestRequirements_AreThoseOfEveryLevelAboveAWorkspace(t *testing.T) {
+func TestRequirements_IncludeEveryLevelAbove(t *testing.T) {
 	w := newWorld(t, memory.New())
 	project := func(name string, in *api.Approval) {
 		t.Helper()
@@ -89,7 +89,7 @@ func TestRequirements_AreThoseOfEveryLevelAboveAWorkspace(t *testing.T) {
 }
 
 // Whatever changes a level, or which levels there are, between a decision and its commit.
-func TestRequirements_AreDecidedAgainIfOneChangesMeanwhile(t *testing.T) {
+func TestRequirements_AreRecheckedAfterARacingChange(t *testing.T) {
 	update := func(w *world, name string, in api.ProjectSettings) {
 		_, err := w.plane.UpdateProject(w.ctx(), w.admin, name, in)
 		w.must(err)

@@ -95,7 +95,7 @@ func TestPass_AHeartbeatThatComesBeforeTheCommitCounts(t *testing.T) {
 }
 
 // A claim has read what is claimable, and more becomes claimable before it answers: the wake for that is still owed.
-func TestClaim_AWakeThatComesDuringTheLookIsNotForgotten(t *testing.T) {
+func TestClaim_KeepsAWakeThatComesDuringItsScan(t *testing.T) {
 	wk := &waker{}
 	w := waking(t, wk)
 	st := &between{Store: w.store}

@@ -280,7 +280,7 @@ func TestCarried_ARetryKeepsItsStrangers(t *testing.T) {
 	}
 }
 
-func TestCarried_WhatCannotBeComparedIsApprovedAfterTheMerge(t *testing.T) {
+func TestCarried_IncomparablePlanIsApprovedAfterMerge(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.reviewed(afterMerge())
 	bob := w.person("bob")

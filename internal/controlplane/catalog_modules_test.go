@@ -74,7 +74,7 @@ func TestWorkspace_VersionsAndCredentialsForModules(t *testing.T) {
 }
 
 // R6: which credentials a workspace has for modules, and for which hosts, is an admin's to say.
-func TestWorkspace_CredentialsForModulesAreAnAdminsField(t *testing.T) {
+func TestWorkspace_OnlyAdminsChangeModuleCredentials(t *testing.T) {
 	w := newWorld(t, memory.New())
 	operator := w.as(api.RoleOperator)
 	token := api.ModuleCredential{Host: "modules.example.com", TokenRef: "file:token"}

@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestPool_ThatIsDeletedServesWhatCameInBetweenAndGoes(t *testing.T) {
+func TestPool_DeletedPoolServesLateRunsThenGoes(t *testing.T) {
 	st := &between{Store: memory.New()}
 	w := newWorld(t, st)
 	blue, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue")})
@@ -144,7 +144,7 @@ func TestPool_ThatBecomesTheDefaultDuringItsDeletion(t *testing.T) {
 	})
 }
 
-func TestPool_ThatIsRenamedTakesAlongWhoNamedItMeanwhile(t *testing.T) {
+func TestPool_RenameUpdatesRacingReferences(t *testing.T) {
 	st := &between{Store: memory.New()}
 	w := newWorld(t, st)
 	blue, err := w.plane.CreatePool(w.ctx(), w.admin, "", api.PoolSettings{Name: ptr("blue")})

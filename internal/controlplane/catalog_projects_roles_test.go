@@ -198,7 +198,7 @@ func TestSubmit_NeedsTheRoleInTheWorkspacesProject(t *testing.T) {
 }
 
 // The name of a deleted workspace may belong to another project by now: its workflows are for the organization's roles.
-func TestWorkflow_OfADeletedWorkspaceNeedsARoleInTheOrganization(t *testing.T) {
+func TestWorkflow_OfADeletedWorkspaceNeedsAnOrgRole(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.madeProject("payments", "global")
 	w.madeProject("shop", "global")

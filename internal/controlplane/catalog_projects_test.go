@@ -76,7 +76,7 @@ func TestProjects_AreATreeThatHasNoCirclesAndAnEnd(t *testing.T) {
 	})
 }
 
-func TestProjects_ADeletionIsRefusedWhileAnythingBelongsToIt(t *testing.T) {
+func TestProjects_DeletionIsRefusedUnlessEmpty(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.madeProject("eu", "")
 		w.madeProject("eu-prod", "eu")
@@ -139,7 +139,7 @@ func TestProjects_ARepeatWithItsKeyMakesNothing(t *testing.T) {
 	})
 }
 
-func TestProjects_WhoHasRolesInProjectsSeesThoseAboveAndBelow(t *testing.T) {
+func TestProjects_MembersSeeProjectsAboveAndBelow(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		for _, p := range [][2]string{{"eu", ""}, {"eu-prod", "eu"}, {"eu-test", "eu"}, {"eu-prod-db", "eu-prod"}, {"us", ""}} {
 			w.madeProject(p[0], p[1])
@@ -263,7 +263,7 @@ func deletes(project string, do func()) func([]store.Op) func() {
 }
 
 // A deletion has found that nothing belongs to the project, and something joins it before the deletion is committed.
-func TestProjects_WhatJoinsDuringADeletionIsNotLeftBehind(t *testing.T) {
+func TestProjects_DeletionRacingAJoinLeavesNoOrphan(t *testing.T) {
 	joins := map[string]func(w *world){
 		"a workspace": func(w *world) { w.workspace("net", func(ws *api.Workspace) { ws.Project = "eu" }) },
 		"a project":   func(w *world) { w.madeProject("eu-prod", "eu") },

@@ -131,7 +131,7 @@ func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 }
 
 // R16: the state of a deleted workspace is listed, and a namesake does not get its place.
-func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
+func TestState_OfADeletedWorkspaceIsListedNotReused(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		var ids []string
 		for range 2 {
@@ -180,7 +180,7 @@ func TestState_OfADeletedWorkspaceIsListedAndNobodyElses(t *testing.T) {
 
 // What a deleted workspace left goes to a namesake of the same project, and to a run that an admin of both projects asks
 // for in person. Any other run is told no more than that there is something, and gets no directory.
-func TestState_OfADeletedWorkspaceOfAnotherProjectIsWithheld(t *testing.T) {
+func TestState_IsWithheldFromOtherProjects(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		admin := func(projects ...string) controlplane.Principal {
 			grants := map[string]string{}
@@ -390,7 +390,7 @@ func TestSubmit_NotesWhatADirectorySourceIs(t *testing.T) {
 	}
 }
 
-func TestWorkspace_RefusesStatesThatContradictThemselves(t *testing.T) {
+func TestWorkspace_RefusesContradictoryStates(t *testing.T) {
 	w := newWorld(t, memory.New())
 	for text, says := range map[string]string{
 		`{"kind":"elsewhere"}`:                                            "source, directory or s3",

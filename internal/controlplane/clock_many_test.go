@@ -217,7 +217,7 @@ func TestPass_OfMoreThanAThousandOrganizations(t *testing.T) {
 }
 
 // A pass that has no time for every organization is followed by one that goes on where it ended.
-func TestPass_GoesOnWithTheOrganizationsThatItDidNotReach(t *testing.T) {
+func TestPass_ContinuesWithUnvisitedOrganizations(t *testing.T) {
 	st := &slow{Store: memory.New()}
 	w := newWorld(t, st)
 	last, id := w.organizations(400)

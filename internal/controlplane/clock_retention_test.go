@@ -465,7 +465,7 @@ func (c *counted) Commit(ctx context.Context, id string, ops ...store.Op) error 
 }
 
 // Wherever a pass dies while it deletes runs, the next one finds what is left of them.
-func TestRetention_OfARunThatIsCutShortIsFinishedByTheNextPass(t *testing.T) {
+func TestRetention_NextPassFinishesACutDeletion(t *testing.T) {
 	t.Parallel()
 	died, inside := true, 0
 	for dies := 0; died; dies++ {

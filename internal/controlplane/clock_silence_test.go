@@ -38,7 +38,7 @@ func TestLease_FiveLapsesEndAWorkflowWithTheReason(t *testing.T) {
 	})
 }
 
-func TestLease_QueuedAndLaunchReportsExtendItInsideTheWindow(t *testing.T) {
+func TestLease_QueuedAndLaunchReportsExtendIt(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		wf := w.submit("net", workflow.Update)
@@ -98,7 +98,7 @@ func TestQueueTimeout_EndsWhatWaitedADay(t *testing.T) {
 }
 
 // C8, L6: silence ends a deployment, never repeats it, and keeps its slot.
-func TestSilence_DeploymentIsLostAndHoldsItsSlotUntilProvenOver(t *testing.T) {
+func TestSilence_LostDeploymentKeepsItsSlotUntilProof(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		wf, next := w.submit("net", workflow.Update), w.submit("net", workflow.Update)

@@ -54,7 +54,7 @@ func (w *world) audits(action, outcome string) (n int) {
 
 // A token of an issuer becomes one of ours, which ends by its time, with its rule, with its issuer, or when an admin
 // revokes it.
-func TestIssueToken_AnIssuersTokenBecomesOneThatEndsByItself(t *testing.T) {
+func TestIssueToken_ExchangedTokenExpiresByItself(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		p := w.issuer()
 		rule := api.TrustRule{Claims: map[string]string{"repository": "acme/network"}, Becomes: api.KindService, NameClaim: "repository", Role: api.RoleOperator}
@@ -237,7 +237,7 @@ func TestIssueToken_RefusalsOfStrangersAreNotAudited(t *testing.T) {
 	}
 }
 
-func TestPutIssuer_ASharedIssuerNeedsAnOwnerAndOurAudience(t *testing.T) {
+func TestPutIssuer_SharedIssuerNeedsOwnerAndAudience(t *testing.T) {
 	w := newWorld(t, memory.New())
 	const github = "https://token.actions.githubusercontent.com"
 	rule := func(claims map[string]string) []api.TrustRule {

@@ -48,7 +48,7 @@ func (w *world) missing() string {
 	return w.is(wf.ID, workflow.Failed, workflow.ReasonInputMissing).Detail
 }
 
-func TestSensitiveInput_IsAskedForByItsPlaceAndNamedToNobodyElse(t *testing.T) {
+func TestSensitiveInput_IsNamedOnlyToItsReader(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("network")
 		w.leavesToken(bundleSum, one) // nobody takes it: nothing is left

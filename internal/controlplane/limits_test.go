@@ -113,7 +113,7 @@ func TestLimits_APassFoldsMoreThanOneCommit(t *testing.T) {
 
 // A claim finds a limit full. Before it says that it waits, a run ends. Nobody would wake the pool: the end finds no
 // note of the claim. So the claim looks again, also if a pass has folded the place meanwhile.
-func TestClaim_SeesAPlaceThatIsFreedBeforeItSaysThatItWaits(t *testing.T) {
+func TestClaim_SeesASlotFreedBeforeItReportsWaiting(t *testing.T) {
 	for name, folded := range map[string]bool{"freed": false, "freed and folded": true} {
 		for _, of := range []string{"organization", "pool"} {
 			t.Run(name+", "+of, func(t *testing.T) {

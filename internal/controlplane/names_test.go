@@ -15,7 +15,7 @@ import (
 // What names another thing when that is deleted and made anew under its name, moved, or renamed. Whatever grants something
 // or acts on it is not for the new one: it ends, follows the id, or must be taken away first. Only what restricts, or
 // tells, goes by the name.
-func TestNames_WhatIsMadeAnewUnderANameGetsNothingOfTheFormer(t *testing.T) {
+func TestNames_ANewNamesakeInheritsNothing(t *testing.T) {
 	const stays = ""
 	edge, shop, admin := "edge", "shop", map[string]string{"shop": api.RoleAdmin}
 	ofNet := func(s *api.Schedule) { s.Projects, s.Workspaces = nil, []string{"net"} }

@@ -186,7 +186,7 @@ func TestPipelines_OfAnIssuerAreChecked(t *testing.T) {
 
 // What a pull request's pipeline submits gets preview_role, secrets of previews and its commit, and nothing more, until
 // its plan is approved.
-func TestPullRequest_ARunIsOfItsCommitWithoutTheRoleUntilItsPlanIsApproved(t *testing.T) {
+func TestPullRequest_RunGetsTheRoleOnlyAfterApproval(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		p := w.pipelines()
 		w.repository("net", "git@github.com:acme/infra.git", func(ws *api.Workspace) {
@@ -244,7 +244,7 @@ func TestPullRequest_ARunIsOfItsCommitWithoutTheRoleUntilItsPlanIsApproved(t *te
 }
 
 // Under not_by_submitter the account that caused a pull request's pipeline does not approve its plan through another one.
-func TestPullRequest_ItsActorDoesNotApproveThroughAnotherPipeline(t *testing.T) {
+func TestPullRequest_ActorCannotApproveElsewhere(t *testing.T) {
 	w := newWorld(t, memory.New())
 	p := w.pipelines()
 	w.repository("net", "https://github.com/acme/infra", func(ws *api.Workspace) { ws.Approval = &api.Approval{Required: true, NotBySubmitter: true} })
@@ -307,7 +307,7 @@ func TestPullRequest_ARetryStaysOne(t *testing.T) {
 }
 
 // A run of a commit is for the workspaces of its repository, and a pipeline's for its own commit.
-func TestCommit_IsOfTheWorkspacesRepositoryAndThePipelinesOwn(t *testing.T) {
+func TestCommit_MustMatchRepositoryAndPipeline(t *testing.T) {
 	w := newWorld(t, memory.New())
 	p := w.pipelines()
 	w.repository("net", "ssh://git@GitHub.com/ACME/infra.git", func(ws *api.Workspace) {

@@ -128,7 +128,7 @@ func TestPolicies_AreThoseThatHoldAtTheStartOfARun(t *testing.T) {
 }
 
 // A run that was submitted when no group held is refused to a runner that would ignore them.
-func TestStart_OfARunThatIsHeldToPoliciesNeedsARunnerThatKnowsThem(t *testing.T) {
+func TestStart_WithPoliciesNeedsARunnerThatKnowsThem(t *testing.T) {
 	old := slices.DeleteFunc(api.RunnerKnows(), func(s string) bool { return s == api.KnowsPolicies })
 	for name, c := range map[string]struct {
 		before, after bool
@@ -175,7 +175,7 @@ func TestPolicies_AreNotForScansAndWorkOnTheState(t *testing.T) {
 	}
 }
 
-func TestPolicyEvaluation_IsForStatesThatPoliciesCanRead(t *testing.T) {
+func TestPolicyEvaluation_NeedsAReadableState(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) { ws.Engine, ws.Commands = api.EngineTofu, nil })
 	w.workspace("script")
@@ -328,7 +328,7 @@ func TestWaiver_KeepsItsWorkspaceFromBeingDeleted(t *testing.T) {
 	})
 }
 
-func TestWaiver_OfAWorkspaceThatIsDeletedMeanwhileIsRefused(t *testing.T) {
+func TestWaiver_RefusedIfWorkspaceIsDeletedMeanwhile(t *testing.T) {
 	between := &once{Store: memory.New(), sort: "waiver/legacy"}
 	w := newWorld(t, between)
 	w.workspace("net")

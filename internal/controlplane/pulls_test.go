@@ -583,7 +583,7 @@ func TestPull_WhatNoHostSaysIsRefused(t *testing.T) {
 	}
 }
 
-func TestProject_StaysWhileAMemberOfAGitHostHasARoleInIt(t *testing.T) {
+func TestProject_StaysWhileAGitHostMemberHasARole(t *testing.T) {
 	w := newWorld(t, memory.New())
 	_, err := w.plane.CreateProject(w.ctx(), w.admin, "", api.ProjectSettings{Name: new("mine")})
 	w.must(err)

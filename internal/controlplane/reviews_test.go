@@ -601,7 +601,7 @@ func TestRace_DecisionsAboutAPlan(t *testing.T) {
 }
 
 // A preview frees its place in the commit that makes the run which applies its plan.
-func TestApproval_TheQueueStaysWholeWhenAPlanIsAppliedAtOnce(t *testing.T) {
+func TestApproval_ImmediateApplyKeepsTheQueueIntact(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		single := func(ws *api.Workspace) { ws.MaxActive = 1 }
 		w.guarded(nil, single)
@@ -706,7 +706,7 @@ func TestSubmit_AStateToPushIsNamed(t *testing.T) {
 	}
 }
 
-func TestApproval_ToCancelAPreviewThatWaitsWithdrawsItsPlan(t *testing.T) {
+func TestApproval_CancellingAWaitingPreviewWithdrawsIt(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.guarded(required())
 	ada, bob := w.person("ada"), w.person("bob")

@@ -225,7 +225,7 @@ func (s *contested) Commit(ctx context.Context, id string, ops ...store.Op) erro
 	return s.Store.Commit(ctx, id, ops...)
 }
 
-func TestSubmit_LeavesTheMarkToAWriteOfItsOwnOnceItLostARace(t *testing.T) {
+func TestSubmit_WritesTheMarkSeparatelyAfterALostRace(t *testing.T) {
 	wk := &waker{}
 	w := waking(t, wk)
 	w.workspace("net")

@@ -121,7 +121,7 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-func TestRoute_WaitingWorkFollowsItsProjectToAnotherPool(t *testing.T) {
+func TestRoute_WaitingWorkFollowsItsProject(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		blue := w.newPool("blue")
 		w.project("eu", record.GlobalProject, "")
@@ -301,7 +301,7 @@ func TestRoute_ASecondChangeBeginsAnew(t *testing.T) {
 	same(t, "the last default claims", w.claimFor(red, "r", 10), ids)
 }
 
-func TestPool_ThatIsTheDefaultIsDeletedAndItsWorkGoesToTheBuiltInOne(t *testing.T) {
+func TestPool_DeletedDefaultHandsWorkToTheBuiltIn(t *testing.T) {
 	w := newWorld(t, memory.New())
 	blue := w.newPool("blue")
 	w.workspace("net")
@@ -427,7 +427,7 @@ func TestClaim_KeepsTheOrganizationsOwnLimit(t *testing.T) {
 }
 
 // Nobody else has the plan that a run applies: it says so, and fails with that when its time is over.
-func TestPool_ThatIsDeletedWithAPlanIsNamedByTheRunThatAppliesIt(t *testing.T) {
+func TestPool_ApplyNamesTheDeletedPoolOfItsPlan(t *testing.T) {
 	w := newWorld(t, memory.New())
 	builtIn, blue := w.pool, w.newPool("blue")
 	w.defaultPool(blue.PoolID)

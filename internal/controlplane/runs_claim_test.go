@@ -40,7 +40,7 @@ func TestClaim_NamesWhatTheRunNeedsOfItsMachine(t *testing.T) {
 }
 
 // Refused entries of one type do not hide those of another, however many there are.
-func TestClaim_FindsOlderWorkBehindAThousandRefusedEntriesOfAnotherType(t *testing.T) {
+func TestClaim_RefusedTypesDoNotHideOlderWork(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
 	mine := w.submit("net", "")
@@ -61,7 +61,7 @@ func TestClaim_FindsOlderWorkBehindAThousandRefusedEntriesOfAnotherType(t *testi
 }
 
 // C6: of two instances that begin at the same moment one is admitted, and stays admitted.
-func TestClaim_OneInstanceOfAPoolIsAdmittedHoweverManyBegin(t *testing.T) {
+func TestClaim_AdmitsExactlyOneInstanceOfAPool(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		names := []string{"one", "two", "three", "four"}
 		admitted := ""

@@ -142,7 +142,7 @@ func TestStop_RunningDeploymentEndsWithTheStopReason(t *testing.T) {
 	})
 }
 
-func TestStop_WithExitCodeZeroFreesTheSlotAndWaitsForTheResult(t *testing.T) {
+func TestStop_ExitCodeZeroFreesTheSlotAndAwaitsResult(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		wf, next := w.submit("net", workflow.Update), w.submit("net", workflow.Update)

@@ -26,7 +26,7 @@ func (w *world) ask() api.Claimed {
 
 // A pool whose latest launch was refused for capacity or quota gets no more work, whichever process asks: what it
 // claimed would only wait.
-func TestHold_ARefusedLaunchKeepsItsPoolFromClaimingUntilItMayBeTriedAgain(t *testing.T) {
+func TestHold_RefusedLaunchPausesClaimsUntilRetry(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net", func(ws *api.Workspace) { ws.MaxActive = 10 })
 		for range 3 {
@@ -129,7 +129,7 @@ func TestPendingPlacement_IsToldUntilItsAnswerIsKnown(t *testing.T) {
 }
 
 // A placement that is refused for good ends the workflow, although it was recorded before the try.
-func TestPendingPlacement_ItsOwnPermanentRefusalEndsTheWorkflow(t *testing.T) {
+func TestPendingPlacement_PermanentRefusalEndsTheRun(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		wf := w.submit("net", workflow.Update)

@@ -16,7 +16,7 @@ func (w *world) submitWith(workspace string, op workflow.Operation, priority int
 }
 
 // C9: a workflow that comes back from a claim joins the queue again.
-func TestQueue_AClaimThatEndsWithoutAStartGivesWayToAHigherPriority(t *testing.T) {
+func TestQueue_UnstartedClaimYieldsToHigherPriority(t *testing.T) {
 	for name, test := range map[string]struct {
 		max int
 		op  workflow.Operation
@@ -70,7 +70,7 @@ func TestQueue_ARaisedLimitLetsInAllThatItHasRoomFor(t *testing.T) {
 }
 
 // C9: one run at a time changes the state of a workspace.
-func TestQueue_OneStateChangingRunAtATimeByPriorityThenAge(t *testing.T) {
+func TestQueue_StateChangesRunOneByOneInOrder(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		low, mid := w.submit("net", workflow.Update), w.submit("net", workflow.Destroy)

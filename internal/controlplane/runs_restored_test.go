@@ -121,7 +121,7 @@ func TestRestored_NothingGoesOnByItself(t *testing.T) {
 }
 
 // A pull request's plan was approved, and waits for its merge: whether that was applied since is not known.
-func TestRestored_ApprovalsOfPullRequestsAreNotUsedAgain(t *testing.T) {
+func TestRestored_PullRequestApprovalsAreNotReused(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.reviewed(afterMerge())
 	made := w.pulled(valuesSum)

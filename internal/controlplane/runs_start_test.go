@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestReports_AboutAnotherPoolsOrUnknownJobsChangeNothing(t *testing.T) {
+func TestReports_OnForeignOrUnknownJobsChangeNothing(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		wf := w.submit("net", workflow.Update)
@@ -115,7 +115,7 @@ func TestRunnerCalls_StaleAttemptIsOver(t *testing.T) {
 	})
 }
 
-func TestLaunch_PermanentFailureEndsOnlyAClaimWithoutATask(t *testing.T) {
+func TestLaunch_PermanentFailureEndsOnlyATasklessClaim(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		wf := w.submit("net", workflow.Update)

@@ -9,7 +9,7 @@ import (
 )
 
 // A run that registers its workspace does both or neither.
-func TestSubmit_RegistersTheWorkspaceWithTheRunOrNotAtAll(t *testing.T) {
+func TestSubmit_RegistersWorkspaceAndRunAtomically(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		operator := w.as(api.RoleOperator)
 		in := func(change ...func(*api.Submit)) api.Submit {

@@ -197,7 +197,7 @@ func TestSchedule_WhatWasMissedIsToldAndRunOnce(t *testing.T) {
 	})
 }
 
-func TestSchedule_WaitsWhileThePoolIsDisabledAndThenRunsOnce(t *testing.T) {
+func TestSchedule_RunsOnceAfterThePoolIsEnabledAgain(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
 		w.schedule()
@@ -225,7 +225,7 @@ func TestSchedule_WaitsWhileThePoolIsDisabledAndThenRunsOnce(t *testing.T) {
 	})
 }
 
-func TestSchedule_LeavesOutATimeWhileTheLastRunIsNotOver(t *testing.T) {
+func TestSchedule_SkipsATimeWhileTheLastRunIsActive(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
 	w.schedule()
@@ -244,7 +244,7 @@ func TestSchedule_LeavesOutATimeWhileTheLastRunIsNotOver(t *testing.T) {
 	}
 }
 
-func TestSchedule_ARefusalIsToldAndTheNextTimeTriesAgain(t *testing.T) {
+func TestSchedule_ReportsARefusalAndRetriesNextTime(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net", func(ws *api.Workspace) { delete(ws.Commands, "insights_scan") })
 	w.workspace("other")
@@ -261,7 +261,7 @@ func TestSchedule_ARefusalIsToldAndTheNextTimeTriesAgain(t *testing.T) {
 	}
 }
 
-func TestSchedule_PauseKeepsEverythingAndTellsWhatItMissed(t *testing.T) {
+func TestSchedule_PauseKeepsStateAndReportsMissedTimes(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
 	w.schedule()

@@ -150,7 +150,7 @@ func TestTree_NothingBeginsAfterACancel(t *testing.T) {
 	})
 }
 
-func TestTree_NeedsAnOperatorOfEachProjectAndShowsWhatTheCallerMaySee(t *testing.T) {
+func TestTree_NeedsAnOperatorAndShowsOnlyVisibleNodes(t *testing.T) {
 	f := newForest(newWorld(t, memory.New()))
 	f.madeProject("shop", "")
 	f.madeProject("mail", "")
@@ -283,7 +283,7 @@ func TestTree_AsManyAsThePassLooksAt(t *testing.T) {
 }
 
 // A submission that the control plane is too busy for comes later, and holds back no other.
-func TestTree_WhatIsRefusedFailsAloneAndWhatIsBusyComesLater(t *testing.T) {
+func TestTree_RefusedNodesFailAloneAndBusyOnesRetry(t *testing.T) {
 	st := &off{Store: memory.New(), part: record.RunTreePart("default")}
 	f := newForest(newWorld(t, st), "net", "db net", "dns net", "app net")
 	f.plant("db", "net", func(ws *api.Workspace) { delete(ws.Commands, "update") })

@@ -128,7 +128,7 @@ func (f *forest) wantTree(id, state string, want ...string) api.Tree {
 	return t
 }
 
-func TestTree_RunsAWorkspaceBeforeThoseThatDependOnItAndBranchesAtOnce(t *testing.T) {
+func TestTree_RunsInDependencyOrderBranchesInParallel(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		f := newForest(w, "net", "db net", "dns net", "app db,dns", "other")
 		made := f.grow("net", func(in *api.NewTree) { in.Message = "peering" })
@@ -177,7 +177,7 @@ func TestTree_DestroysAfterThoseThatDependOnIt(t *testing.T) {
 	})
 }
 
-func TestTree_AFailureStopsWhatDependsOnItAndNothingElse(t *testing.T) {
+func TestTree_FailureStopsOnlyItsDependents(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		f := newForest(w, "net", "db net", "dns net", "app db", "web app,dns", "mail dns")
 		made := f.grow("net")
@@ -231,7 +231,7 @@ func TestTree_CancelEndsItsRunsAndWhatWaits(t *testing.T) {
 	})
 }
 
-func TestTree_ARunThatAPersonCancelsIsCancelledAndWhatDependsOnItIsSkipped(t *testing.T) {
+func TestTree_CancelledRunSkipsItsDependents(t *testing.T) {
 	f := newForest(newWorld(t, memory.New()), "net", "db net", "dns net", "app db")
 	made := f.grow("net")
 	f.take()
@@ -366,7 +366,7 @@ func TestTree_EdgesThatChangeCountForWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-func TestTree_AWorkspaceThatIsDeletedOrMadeAgainHasNoRun(t *testing.T) {
+func TestTree_DeletedOrRecreatedWorkspaceHasNoRun(t *testing.T) {
 	f := newForest(newWorld(t, memory.New()), "net", "db net", "dns net", "app net")
 	made := f.grow("net")
 	f.take()

@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestEnsureFile_MakesAPrivateFileOnceAndLoadsItAgain(t *testing.T) {
+func TestEnsureFile_CreatesOnceThenLoads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ticket.keys")
 	first, err := ticket.EnsureFile(path)
 	if err != nil {
@@ -151,7 +151,7 @@ func TestParseKeys_KeepsTheOrderForARotation(t *testing.T) {
 	}
 }
 
-func TestParseKeys_BadDocumentsAreRefusedWithoutShowingThem(t *testing.T) {
+func TestParseKeys_RefusalsDoNotShowTheDocument(t *testing.T) {
 	const planted = "cGxhbnRlZC1zZWNyZXQ"
 	for name, document := range map[string]string{
 		"empty":         "",

@@ -78,7 +78,7 @@ func TestOpen_ReturnsWhatWasSealed(t *testing.T) {
 	}
 }
 
-func TestOpen_DuringARotationOldTicketsOpenAndNewOnesUseTheFirstKey(t *testing.T) {
+func TestOpen_AcceptsOldKeysDuringARotation(t *testing.T) {
 	before := ring(t, testKey("old", 'a'))
 	during := ring(t, testKey("new", 'b'), testKey("old", 'a'))
 	after := ring(t, testKey("new", 'b'))

@@ -201,7 +201,7 @@ func TestChecks_NamesThatBreakTheRuleAreRefused(t *testing.T) {
 	}
 }
 
-func TestCheckText_RefusesWhatDrivesATerminalAndSaysWhere(t *testing.T) {
+func TestCheckText_RefusesControlCharactersByPosition(t *testing.T) {
 	for in, want := range map[string]string{
 		"two\r\nlines\t of é 👩\u200d🚀": "", strings.Repeat("x", 20): "", strings.Repeat("x", 31): "it has 31 bytes, at most 30 are taken",
 		"a\x1b[2J": "U+001B at byte 1", "\x00": "U+0000 at byte 0", "é\u0085": "U+0085 at byte 2", "\xff": "not UTF-8", "\x7f": "U+007F",

@@ -113,7 +113,7 @@ func TestApprove_AStalePlanIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-func TestTwoPeople_BothSeeTheDecisionAndTheSecondIsToldWhoWasFirst(t *testing.T) {
+func TestTwoPeople_SecondLearnsWhoDecidedFirst(t *testing.T) {
 	s := up(t)
 	id := s.planned("network")
 	ada, bob := s.tab().signs(s.person("ada", api.RoleOperator)), s.tab().signs(s.person("bob", api.RoleOperator))

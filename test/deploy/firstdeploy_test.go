@@ -33,7 +33,7 @@ func calls(list []string, pattern string) (n int) {
 }
 
 // Lambda reserves at most what is unreserved, less 100. What the stacks reserve is read from their templates.
-func TestDeploy_AsksForTheConcurrencyThatTheTemplatesReserve(t *testing.T) {
+func TestDeploy_RequestsTheReservedConcurrency(t *testing.T) {
 	t.Parallel()
 	reserved := 0
 	for _, name := range []string{"pool", "controlplane"} {

@@ -104,7 +104,7 @@ func TestDeploy_IsOfThePartitionItIsDeployedTo(t *testing.T) {
 }
 
 // What another account's roles need of the endpoints is let through where it is asked for, and only there.
-func TestDeploy_EndpointsLetWorkspacesOfOtherAccountsThrough(t *testing.T) {
+func TestDeploy_EndpointsAllowOtherAccounts(t *testing.T) {
 	for other, want := range map[string]string{"": "123456789012", "210987654321,111111111111": "123456789012,210987654321,111111111111"} {
 		n := deploy(t, "network", map[string]string{"NetworkMode": "endpoints-only", "WorkspaceAccounts": other})
 		for _, name := range n.Of("AWS::EC2::VPCEndpoint") {

@@ -75,7 +75,7 @@ func (l *twice) started() int {
 var many = flag.Int("workflows", 100, "how many workflows are run with every message and every task twice")
 
 // C1, C2: each message comes twice and each task is started twice; what a workflow does is done once.
-func TestExactlyOneStart_WithEveryMessageAndEveryTaskTwice(t *testing.T) {
+func TestExactlyOneStart_WithDuplicateMessagesAndTasks(t *testing.T) {
 	t.Parallel()
 	const workspaces = 50
 	workflows := *many

@@ -43,7 +43,7 @@ var long = flag.Int("lines", 20_000, "how many lines a log has that is followed 
 
 // R5: a long log arrives complete and in order although the relay cannot pass it on for most of it, a
 // reader follows it meanwhile, and the runner's memory stays bounded.
-func TestLogs_ArriveCompleteAndInOrderWhileTheRelayIsAway(t *testing.T) {
+func TestLogs_ArriveCompleteDespiteARelayOutage(t *testing.T) {
 	t.Parallel()
 	total := *long
 	if testing.Short() {

@@ -530,7 +530,7 @@ func TestState_S3(t *testing.T) {
 }
 
 // R2: what waits is run on the files that it was submitted with, or not at all.
-func TestSources_FilesThatMoveBehindAWaitingRunAreRefused(t *testing.T) {
+func TestSources_FilesChangedWhileWaitingAreRefused(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	w.write("moving/main.txt", "as submitted")

@@ -111,7 +111,7 @@ func TestTime_ScanOfADeadRunnerRunsAgain(t *testing.T) {
 }
 
 // C3, C5: a deployment is never run again once it has started.
-func TestTime_DeploymentOfADeadRunnerFailsAndIsNotRunAgain(t *testing.T) {
+func TestTime_DeadDeploymentFailsAndIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("its end is seen", func(t *testing.T) {
 		t.Parallel()
@@ -166,7 +166,7 @@ func (w *world) stays(id string, want ...string) {
 
 // C5: a control plane that was away is not deaf ears of its runners. It really is away: its process
 // part ends and begins again, while agent and runner go on.
-func TestTime_ControlPlaneAwayForElevenMinutesFailsNobody(t *testing.T) {
+func TestTime_RunsSurviveControlPlaneOutage(t *testing.T) {
 	t.Parallel()
 	w := prepare(t)
 	c := w.config()

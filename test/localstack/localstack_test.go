@@ -23,7 +23,7 @@ import (
 	"github.com/testcontainers/testcontainers-go/modules/localstack"
 )
 
-func TestLocalStack_StandsInForQueuesSecretsRecordsAndStates(t *testing.T) {
+func TestLocalStack_ServesQueuesSecretsAndRecords(t *testing.T) {
 	url := os.Getenv("LOCALSTACK_URL")
 	if url == "" {
 		url = start(t, cmp.Or(os.Getenv("LOCALSTACK_IMAGE"), "localstack/localstack:4.14.0"))

@@ -201,7 +201,7 @@ func (d *deployed) oneTaskEach(t *testing.T, ids []string) {
 }
 
 // A poller that launches, killed before its launches are answered, and another one when it has reported them.
-func TestBinaries_KilledInADirectLaunchEveryJobHasOneTask(t *testing.T) {
+func TestBinaries_KilledInADirectLaunchStartOneTask(t *testing.T) {
 	d := deploy(t, "DAYFLY_DIRECT_LAUNCH", "true")
 	var calls atomic.Int32
 	var deadly atomic.Bool

@@ -113,7 +113,7 @@ func TestUpgrade_CallsOfALaterRunnerAreTaken(t *testing.T) {
 // A pool stack that says more than its control plane knows is refused, and nothing is changed: what a later
 // dispatcher reports may be a promise that only a later control plane keeps. That is why the control plane
 // goes first.
-func TestUpgrade_CallsOfALaterPoolAreRefusedAndChangeNothing(t *testing.T) {
+func TestUpgrade_RefusesCallsOfALaterPool(t *testing.T) {
 	eachVersion(t, func(t *testing.T, dir string) {
 		w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))
 		pool := w.client(t, "pool", enriching(t, w.handler, true, false))

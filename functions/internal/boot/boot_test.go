@@ -39,7 +39,7 @@ func config(getenv func(string) string) (aws.Config, error) {
 	return cfg, e.Err()
 }
 
-func TestEnv_TellsEveryMistakeAtOnceAndRepeatsNoPassword(t *testing.T) {
+func TestEnv_ReportsAllMistakesWithoutPasswords(t *testing.T) {
 	e := boot.Read(env(
 		"A_URL", "https://user:hunter2@example.com", "A_TIME", "30", "A_LONG", "2h", "A_COUNT", "many",
 		"A_RATE", "-1", "A_SWITCH", "yes", "A_LIST", "a, b,a", "A_WORD", "blue",
@@ -161,7 +161,7 @@ func newVault(value string) (*vault, *boot.Secret) {
 	return v, boot.NewSecret("the pool token", v.clock, v.fetch)
 }
 
-func TestSecret_IsReadAnewByAgeAndByRefusalButNotTooOften(t *testing.T) {
+func TestSecret_IsReloadedByAgeOrRefusalNotTooOften(t *testing.T) {
 	v, s := newVault("one\n")
 	want := func(value string, reads int, when string) {
 		t.Helper()
@@ -202,7 +202,7 @@ func TestSecret_ThatIsMissingOrEmptyIsAnError(t *testing.T) {
 	}
 }
 
-func TestKeys_ATicketOfANewerKeyIsOpenedAndNeverRefusedInHaste(t *testing.T) {
+func TestKeys_UnknownKeyIsReloadedBeforeARefusal(t *testing.T) {
 	older, newer := ticket.GenerateKey(), ticket.GenerateKey()
 	text := func(keys ...ticket.Key) string {
 		t.Helper()
@@ -258,7 +258,7 @@ func TestKeys_ATicketOfANewerKeyIsOpenedAndNeverRefusedInHaste(t *testing.T) {
 }
 
 // A control plane that takes one token.
-func TestControlPlane_ARotatedTokenFailsNoCallAndARevokedOneDoesNotHammer(t *testing.T) {
+func TestControlPlane_RotatedTokenFailsNoCall(t *testing.T) {
 	v, s := newVault("dfp_one")
 	var mu sync.Mutex
 	good, calls := "dfp_one", 0

@@ -99,7 +99,7 @@ func TestReceive_NewGroupWaitsOneRoundAtMost(t *testing.T) {
 	}
 }
 
-func TestDuplicate_EachMessageIsDeliveredTwiceAlthoughDeleted(t *testing.T) {
+func TestDuplicate_DeletedMessagesAreDeliveredTwice(t *testing.T) {
 	q := open(t, memory.Config{Duplicate: true})
 	send(t, q, "g", "a", "b")
 	got := map[string]int{}
@@ -121,7 +121,7 @@ func TestDuplicate_EachMessageIsDeliveredTwiceAlthoughDeleted(t *testing.T) {
 	}
 }
 
-func TestVisibility_EndsToTheInstantAndStaleReceiptsSaySo(t *testing.T) {
+func TestVisibility_EndsExactlyAndReceiptsGoStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, memory.Config{Visibility: time.Minute})
 		send(t, q, "g", "a")
@@ -155,7 +155,7 @@ func TestVisibility_EndsToTheInstantAndStaleReceiptsSaySo(t *testing.T) {
 	})
 }
 
-func TestDelete_AfterTheMessageCameBackButBeforeItWasHandedOut(t *testing.T) {
+func TestDelete_OfAVisibleUndeliveredMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, memory.Config{Visibility: time.Second})
 		send(t, q, "g", "a")
@@ -173,7 +173,7 @@ func TestDelete_AfterTheMessageCameBackButBeforeItWasHandedOut(t *testing.T) {
 	})
 }
 
-func TestReceive_WaiterIsWokenWhenAHiddenMessageIsGivenBackSooner(t *testing.T) {
+func TestReceive_ReleaseWakesAWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := open(t, memory.Config{Visibility: time.Hour})
 		send(t, q, "g", "a")

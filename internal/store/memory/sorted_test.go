@@ -14,7 +14,7 @@ import (
 )
 
 // A partition that grows and shrinks through many chunks stays what a plain sorted list would be.
-func TestStore_MatchesASortedListThroughGrowthAndShrinking(t *testing.T) {
+func TestStore_MatchesASortedListAtEverySize(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))

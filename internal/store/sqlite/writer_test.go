@@ -68,7 +68,7 @@ func TestCommit_LoserOfAGroupIsUndoneAlone(t *testing.T) {
 	}
 }
 
-func TestCommit_FailedTransactionIsUnknownAndTheStoreGoesOn(t *testing.T) {
+func TestCommit_StoreSurvivesAFailedTransaction(t *testing.T) {
 	s := open(t, dataFile(t), sqlite.Config{})
 	put(t, s, "zero", "a", "a")
 	if err := s.FailNextCommit(t.Context()); err != nil {
@@ -143,7 +143,7 @@ func TestCommit_ThatFindsNoRoomSaysSoAndTheLogOnce(t *testing.T) {
 	}
 }
 
-func TestCommit_NeighboursOfAFailureAreNotToldThatTheyLost(t *testing.T) {
+func TestCommit_FailureDoesNotFailItsNeighbours(t *testing.T) {
 	good, loser, known := []store.Op{create("good", "x")}, []store.Op{create("good", "y")}, []store.Op{create("known", "x")}
 	for name, tt := range map[string]struct {
 		commits   [][]store.Op
@@ -245,7 +245,7 @@ func TestCommit_TwoStoresOnOneFileLoseNothing(t *testing.T) {
 	}
 }
 
-func TestCommit_ContextThatEndsOnTheWayLeavesTheOutcomeUnknown(t *testing.T) {
+func TestCommit_CancelledMidwayHasAnUnknownOutcome(t *testing.T) {
 	s := open(t, dataFile(t), sqlite.Config{})
 	release := make(chan struct{})
 	if err := s.Hold(t.Context(), release); err != nil {

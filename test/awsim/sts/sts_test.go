@@ -193,7 +193,7 @@ func TestGetCallerIdentity_OfAUser(t *testing.T) {
 	wantCode(t, "unknown", err, "InvalidClientTokenId")
 }
 
-func TestGetWebIdentityToken_SaysWhichRoleAsksAndForWhom(t *testing.T) {
+func TestGetWebIdentityToken_NamesRoleAndAudience(t *testing.T) {
 	w := start(t)
 	task := w.table.Session(taskRole, "task-1", 6*time.Hour)
 	in := &awssts.GetWebIdentityTokenInput{Audience: []string{"urn:x"}, SigningAlgorithm: aws.String("RS256"), DurationSeconds: aws.Int32(60)}

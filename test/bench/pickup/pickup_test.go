@@ -46,7 +46,7 @@ func TestSpread_AddsEachPartOfThePeriodOnce(t *testing.T) {
 	}
 }
 
-func TestLoads_NeverCoolAPollerThatOnlyItsScheduleBringsBack(t *testing.T) {
+func TestLoads_NeverCoolAScheduledPoller(t *testing.T) {
 	for _, quick := range []bool{false, true} {
 		for _, l := range loads(quick, bySchedule) {
 			if l.cold == everything {
