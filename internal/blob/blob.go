@@ -9,20 +9,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Max is the most bytes of a blob.
+// Max is the maximum size of a blob in bytes.
 const Max = 1 << 20
 
 // Store keeps blobs. Its methods may be called concurrently. An error that is workflow.ErrBusy passes: try again.
 type Store interface {
-	// Put keeps a blob. Whoever puts a name again puts the same bytes: a name follows from its content. When Put
+	// Put stores a blob. A second Put of a name has the same bytes, because the name follows from the content. When Put
 	// returns nil, the blob outlives a failure of the machine.
 	Put(ctx context.Context, name string, body []byte) error
-	// Get returns a blob. That there is none is workflow.ErrNotFound.
+	// Get returns a blob. An unknown name is workflow.ErrNotFound.
 	Get(ctx context.Context, name string) ([]byte, error)
 }
 
-// CheckName refuses what is not the name of a blob: parts of lower-case letters, digits, '-' and '_', with '/' between
-// them, at most 200 bytes.
+// CheckName refuses an invalid name of a blob. A name has parts of lower-case letters, digits, '-' and '_', with '/'
+// between them, at most 200 bytes.
 func CheckName(name string) error {
 	bad := len(name) > 200
 	for part := range strings.SplitSeq(name, "/") {
@@ -34,7 +34,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckPut refuses what may not be put. Every implementation calls it first.
+// CheckPut refuses an invalid name or a blob that is too large. Every implementation calls it first.
 func CheckPut(name string, body []byte) error {
 	if len(body) > Max {
 		return workflow.Refuse(workflow.ErrTooLarge, "", "a blob has at most %d bytes, not %d", Max, len(body))

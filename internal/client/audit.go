@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Audit lists what of the audit trail passes a filter.
+// Audit lists the audit events that pass a filter.
 func (c *Client) Audit(ctx context.Context, f api.AuditFilter) (api.Page[api.AuditEvent], error) {
 	q := listing(f.Cursor, f.Limit)
 	for name, value := range map[string]string{"actor": f.Actor, "action": f.Action, "target": f.Target, "outcome": f.Outcome, "after": f.After, "order": f.Order} {

@@ -1,7 +1,7 @@
 // Package client is the typed client of the control plane's API. An error comes back as the same
 // workflow.Error, with the same sentinel, that the rules gave on the other side; only a control
 // plane that cannot be reached is an error of the client itself. It keeps nothing and decides
-// nothing: loops, and what to do about an error, are up to its caller.
+// nothing: loops, and the handling of errors, are up to its caller.
 //
 // # How hard it tries
 //
@@ -33,7 +33,7 @@ import (
 type Config struct {
 	URL        string               // address of the control plane: http or https, maybe with a path
 	Token      func() redact.String // asked before each request, so that a changed token is taken up; nil sends none
-	Source     *Secret              // the token, instead of Token; one that is refused is read again, once, before the caller hears of it
+	Source     *Secret              // the token, instead of Token; one that is refused is read again, once, before the caller gets the error
 	HTTPClient *http.Client         // for TLS, a proxy or InMemory; nil means one with Go's defaults
 	UserAgent  string               // empty means "dayfly"
 	Process    api.Process          // of an agent, named with each request; the zero value names none
@@ -42,7 +42,7 @@ type Config struct {
 
 	RetryCount   int           // repeats of a claim; 0 means 2, negative means none
 	RetryWait    time.Duration // before the first of them, doubled for each next; 0 means 20s
-	RetryMaxWait time.Duration // most between two; a longer Retry-After is left to the caller; 0 means 2m
+	RetryMaxWait time.Duration // longest wait between two; a longer Retry-After is returned to the caller; 0 means 2m
 
 	BreakerFailures int           // failed claims in a row after which claims pause; 0 means 2
 	BreakerTimeout  time.Duration // how long they pause; 0 means 10m
@@ -127,9 +127,9 @@ func parseURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// call is one request: what it is, for errors, and how it goes over the wire.
+// call is one request: its name in errors, and how it goes over the wire.
 type call struct {
-	what   string // such as "cancel workflow w1"
+	op     string // such as "cancel workflow w1"
 	method string
 	path   []string // segments, unescaped
 	query  url.Values
@@ -146,7 +146,7 @@ type call struct {
 func (e *endpoint) do(ctx context.Context, c call, out any) (status int, err error) {
 	status, err = e.exchange(ctx, c, out)
 	if err != nil {
-		return status, fmt.Errorf("%s: %w", c.what, err)
+		return status, fmt.Errorf("%s: %w", c.op, err)
 	}
 	return status, nil
 }
@@ -179,7 +179,7 @@ func (e *endpoint) exchange(ctx context.Context, c call, out any) (int, error) {
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return response.StatusCode, fmt.Errorf("%w: %w", ErrUnreachable, &workflow.Error{
-			Kind: workflow.ErrBusy, Message: fmt.Sprintf("what answers at %s is not a control plane: %v", e.base, err),
+			Kind: workflow.ErrBusy, Message: fmt.Sprintf("the server at %s is not a control plane: %v", e.base, err),
 		})
 	}
 	return response.StatusCode, nil
@@ -285,8 +285,8 @@ func (e *endpoint) request(ctx context.Context, c call, with redact.String) (*ht
 	return request, nil
 }
 
-// unreached classifies a failed exchange. ctx is the caller's: a caller that gave up is not told that the control plane
-// cannot be reached.
+// unreached classifies a failed exchange. ctx is the caller's: a caller that gave up does not get the error that the
+// control plane cannot be reached.
 func (e *endpoint) unreached(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
@@ -302,7 +302,7 @@ func (e *endpoint) refused(response *http.Response, text []byte) error {
 	after := api.ParseRetryAfter(response.Header.Get("Retry-After"), time.Now())
 	if p, ours := problem(response, text); ours {
 		err := p.Err(after)
-		// What nobody but the control plane's operators can explain is named as their log names it.
+		// Only the control plane's operators can explain an internal error: their log has the same id.
 		if id := response.Header.Get(api.HeaderRequestID); id != "" && p.Status >= http.StatusInternalServerError {
 			err = fmt.Errorf("%w (request %s)", err, id)
 		}

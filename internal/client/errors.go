@@ -13,7 +13,7 @@ import (
 )
 
 // ErrUnreachable means that the control plane did not answer: there was no connection, time ran out, or something in
-// between answered instead. What was asked for may have been done.
+// between answered instead. The request may have been carried out.
 var ErrUnreachable = errors.New("cannot reach the control plane")
 
 // Transient reports whether the same request may succeed later without anybody changing it.

@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// TokenFile returns what reads an issuer's token from a file that somebody else writes again before the token expires.
+// TokenFile returns a func that reads an issuer's token from a file. Another program renews it before it expires.
 // A token that has expired is not shown to anybody: the file is behind, which passes.
 // now may be nil.
 func TokenFile(path string, now func() time.Time) func(context.Context) (redact.String, error) {
@@ -33,7 +33,7 @@ func TokenFile(path string, now func() time.Time) func(context.Context) (redact.
 			return redact.String{}, workflow.Refuse(workflow.ErrBusy, "", "%s holds no token: it is empty or too long", path)
 		case !ends.IsZero() && !now().Before(ends):
 			return redact.String{}, workflow.Refuse(workflow.ErrBusy, "",
-				"the token in %s expired at %s: whoever writes the file must write a new one", path, ends.UTC().Format(time.RFC3339))
+				"the token in %s expired at %s: the program that writes the file must write a new one", path, ends.UTC().Format(time.RFC3339))
 		}
 		return redact.New(value), nil
 	}
@@ -60,8 +60,8 @@ func expiry(token string) time.Time {
 // exchangeTime bounds one exchange, so that calls whose token is still valid are not held up by it for long.
 const exchangeTime = 10 * time.Second
 
-// Exchanged returns a pool token that nobody stores: whenever one is needed, it gives what subject returns to the token
-// endpoint. now and log may be nil.
+// Exchanged returns a pool token that nobody stores: whenever one is needed, it sends the token that subject returns to
+// the token endpoint. now and log may be nil.
 func Exchanged(to *Client, in api.TokenRequest, now func() time.Time, log *slog.Logger, subject func(context.Context) (redact.String, error)) *Secret {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -204,7 +204,7 @@ func TestTokenFile_ErrorsNameTheFaultNotTheToken(t *testing.T) {
 		{"-", "cannot be read"},
 		{" \n", "holds no token"},
 		{strings.Repeat("x", 70<<10), "holds no token"},
-		{jwt(now), "expired at 2026-03-01T12:00:00Z: whoever writes the file must write a new one"},
+		{jwt(now), "expired at 2026-03-01T12:00:00Z: the program that writes the file must write a new one"},
 		{jwt(now.Add(time.Second)), ""},
 		{"opaque", ""},
 		{"a.!.c", ""},

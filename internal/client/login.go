@@ -11,7 +11,7 @@ import (
 // IssueToken asks for a token that ends by itself. It sends no token of its own. It is not repeated: a repeat would get
 // a second one.
 func (c *Client) IssueToken(ctx context.Context, in api.TokenRequest) (api.IssuedToken, error) {
-	return ask[api.IssuedToken](ctx, c, once, call{what: "get a token", method: http.MethodPost, path: []string{"v1", "token"}, form: in.Form()})
+	return ask[api.IssuedToken](ctx, c, once, call{op: "get a token", method: http.MethodPost, path: []string{"v1", "token"}, form: in.Form()})
 }
 
 // LoginOptions says with which issuers people log in to an organization.
@@ -23,7 +23,7 @@ func (c *Client) LoginOptions(ctx context.Context, organization string) (api.Log
 
 // CreateService makes a service principal and returns its secret.
 func (c *Client) CreateService(ctx context.Context, in api.NewServicePrincipal) (api.ServicePrincipalSecret, error) {
-	return ask[api.ServicePrincipalSecret](ctx, c, once, call{what: "create service principal " + in.Name, method: http.MethodPost, path: []string{"v1", "service-principals"}, in: in})
+	return ask[api.ServicePrincipalSecret](ctx, c, once, call{op: "create service principal " + in.Name, method: http.MethodPost, path: []string{"v1", "service-principals"}, in: in})
 }
 
 // Services lists service principals.
@@ -38,15 +38,15 @@ func (c *Client) Service(ctx context.Context, name string) (api.ServicePrincipal
 
 // UpdateService changes the settings that are not nil.
 func (c *Client) UpdateService(ctx context.Context, name string, in api.ServicePrincipalSettings) (api.ServicePrincipal, error) {
-	return ask[api.ServicePrincipal](ctx, c, brief, call{what: "update service principal " + name, method: http.MethodPatch, path: []string{"v1", "service-principals", name}, in: in})
+	return ask[api.ServicePrincipal](ctx, c, brief, call{op: "update service principal " + name, method: http.MethodPatch, path: []string{"v1", "service-principals", name}, in: in})
 }
 
 // RotateSecret makes a new secret of a service principal.
 func (c *Client) RotateSecret(ctx context.Context, name string, in api.RotateSecret) (api.ServicePrincipalSecret, error) {
-	return ask[api.ServicePrincipalSecret](ctx, c, once, call{what: "rotate secret of service principal " + name, method: http.MethodPost, path: []string{"v1", "service-principals", name, "secret"}, in: in})
+	return ask[api.ServicePrincipalSecret](ctx, c, once, call{op: "rotate secret of service principal " + name, method: http.MethodPost, path: []string{"v1", "service-principals", name, "secret"}, in: in})
 }
 
 // DeleteService deletes a service principal.
 func (c *Client) DeleteService(ctx context.Context, name string) error {
-	return c.remove(ctx, call{what: "delete service principal " + name, path: []string{"v1", "service-principals", name}})
+	return c.remove(ctx, call{op: "delete service principal " + name, path: []string{"v1", "service-principals", name}})
 }

@@ -34,7 +34,7 @@ func (m *memory) RoundTrip(request *http.Request) (*http.Response, error) {
 		response *http.Response
 		err      error
 	}
-	done := make(chan outcome, 1) // so that a handler whose caller left can end
+	done := make(chan outcome, 1) // so that a handler whose caller gave up can end
 	go func() {
 		defer cancel()
 		defer func() { _ = served.Body.Close() }()
@@ -55,7 +55,7 @@ func (m *memory) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// received makes of a client's request what a server would see.
+// received turns a client's request into the one that a server would see.
 func received(ctx context.Context, request *http.Request) (*http.Request, error) {
 	served := request.Clone(ctx)
 	served.RequestURI = request.URL.RequestURI()

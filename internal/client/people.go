@@ -16,7 +16,7 @@ import (
 // Filter narrows a list of workflows. The zero value asks for the newest of all.
 type Filter struct {
 	Workspace string
-	Pool      string    // only what this pool has claimed last
+	Pool      string    // only workflows that this pool claimed last
 	State     string    // a state, "active" or "awaiting_approval"
 	Operation string    // of a deployment, or "scan"
 	Since     time.Time // only those submitted at this time or later; the zero time means all
@@ -25,19 +25,19 @@ type Filter struct {
 }
 
 // ask makes a call under a policy.
-func ask[T any](ctx context.Context, c *Client, p policy, what call) (out T, err error) {
+func ask[T any](ctx context.Context, c *Client, p policy, req call) (out T, err error) {
 	err = repeat(ctx, p, func(int) error {
-		_, err := c.do(ctx, what, &out)
+		_, err := c.do(ctx, req, &out)
 		return err
 	})
 	return out, err
 }
 
 // remove deletes something. It is not an error if it is gone after a first try without an answer.
-func (c *Client) remove(ctx context.Context, what call) error {
-	what.method = http.MethodDelete
+func (c *Client) remove(ctx context.Context, req call) error {
+	req.method = http.MethodDelete
 	return repeat(ctx, brief, func(n int) error {
-		_, err := c.do(ctx, what, nil)
+		_, err := c.do(ctx, req, nil)
 		if n > 0 && errors.Is(err, workflow.ErrNotFound) {
 			return nil
 		}
@@ -45,8 +45,8 @@ func (c *Client) remove(ctx context.Context, what call) error {
 	})
 }
 
-func get[T any](ctx context.Context, c *Client, what string, query url.Values, path ...string) (T, error) {
-	return ask[T](ctx, c, brief, call{what: what, method: http.MethodGet, path: path, query: query})
+func get[T any](ctx context.Context, c *Client, op string, query url.Values, path ...string) (T, error) {
+	return ask[T](ctx, c, brief, call{op: op, method: http.MethodGet, path: path, query: query})
 }
 
 func listing(cursor string, limit int) url.Values {
@@ -85,22 +85,22 @@ func (c *Client) Submit(ctx context.Context, in api.Submit) (api.Workflow, error
 
 // SubmitOnce is Submit under a key: a call with the key of an earlier one answers with the run that it made, for a day.
 func (c *Client) SubmitOnce(ctx context.Context, key string, in api.Submit) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "submit workflow of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "workflows"}, in: in, key: key})
+	return ask[api.Workflow](ctx, c, brief, call{op: "submit workflow of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "workflows"}, in: in, key: key})
 }
 
 // Retry submits an ended workflow again, as a new one. The reason may be empty.
 func (c *Client) Retry(ctx context.Context, id, reason string) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, in: api.WithReason{Reason: reason}, key: rand.Text()})
+	return ask[api.Workflow](ctx, c, brief, call{op: "retry workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "retry"}, in: api.WithReason{Reason: reason}, key: rand.Text()})
 }
 
 // Cancel asks for a workflow's end. The reason may be empty.
 func (c *Client) Cancel(ctx context.Context, id, reason string) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}, in: api.WithReason{Reason: reason}})
+	return ask[api.Workflow](ctx, c, brief, call{op: "cancel workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "cancel"}, in: api.WithReason{Reason: reason}})
 }
 
 // Own decides about the states of other workspaces that a run was refused.
 func (c *Client) Own(ctx context.Context, id string, in api.Own) (api.Owned, error) {
-	return ask[api.Owned](ctx, c, once, call{what: "decide about the states of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "own"}, in: in})
+	return ask[api.Owned](ctx, c, once, call{op: "decide about the states of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "own"}, in: in})
 }
 
 // Workflow shows a workflow with its steps.
@@ -108,13 +108,12 @@ func (c *Client) Workflow(ctx context.Context, id string) (api.Workflow, error) 
 	return get[api.Workflow](ctx, c, "show workflow "+id, nil, "v1", "workflows", id)
 }
 
-// WorkflowAfter is Workflow. It waits up to wait, in whole seconds, until the workflow has another revision than the one
-// that was seen.
+// WorkflowAfter is Workflow. It waits up to wait, in whole seconds, until the workflow has another revision than seen.
 func (c *Client) WorkflowAfter(ctx context.Context, id, seen string, wait time.Duration) (api.Workflow, error) {
 	q := url.Values{}
 	set(q, "revision", seen)
 	setInt(q, "wait_seconds", int64(wait/time.Second))
-	return ask[api.Workflow](ctx, c, brief, call{what: "show workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id}, query: q, wait: wait})
+	return ask[api.Workflow](ctx, c, brief, call{op: "show workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id}, query: q, wait: wait})
 }
 
 // Workflows lists workflows, the newest first.
@@ -133,7 +132,7 @@ func (c *Client) Timeline(ctx context.Context, id, cursor string, limit int) (ap
 	return get[api.Page[api.Event]](ctx, c, "show timeline of workflow "+id, listing(cursor, limit), "v1", "workflows", id, "timeline")
 }
 
-// Artifacts lists the files that a workflow left, by attempt and name.
+// Artifacts lists the files that a workflow stored, by attempt and name.
 func (c *Client) Artifacts(ctx context.Context, id, cursor string, limit int) (api.Page[api.Artifact], error) {
 	return get[api.Page[api.Artifact]](ctx, c, "list artifacts of workflow "+id, listing(cursor, limit), "v1", "workflows", id, "artifacts")
 }
@@ -150,12 +149,12 @@ func (c *Client) WorkflowPlan(ctx context.Context, id string) (api.Plan, error) 
 
 // Approve approves the plan of a preview. A repeat changes nothing.
 func (c *Client) Approve(ctx context.Context, id string, in api.Decision) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "approve plan of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "approve"}, in: in})
+	return ask[api.Workflow](ctx, c, brief, call{op: "approve plan of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "approve"}, in: in})
 }
 
 // Reject rejects the plan of a preview.
 func (c *Client) Reject(ctx context.Context, id string, in api.Decision) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, brief, call{what: "reject plan of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "reject"}, in: in})
+	return ask[api.Workflow](ctx, c, brief, call{op: "reject plan of workflow " + id, method: http.MethodPost, path: []string{"v1", "workflows", id, "reject"}, in: in})
 }
 
 // Logs reads from line offset of an attempt (0: the latest that started), waiting up to wait, in
@@ -166,7 +165,7 @@ func (c *Client) Logs(ctx context.Context, id string, attempt int, offset int64,
 	setInt(q, "offset", offset)
 	setInt(q, "limit", int64(limit))
 	setInt(q, "wait_seconds", int64(wait/time.Second))
-	return ask[api.LogPage](ctx, c, brief, call{what: "read log of workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id, "logs"}, query: q, wait: wait})
+	return ask[api.LogPage](ctx, c, brief, call{op: "read log of workflow " + id, method: http.MethodGet, path: []string{"v1", "workflows", id, "logs"}, query: q, wait: wait})
 }
 
 // PutWorkspace creates or changes a workspace, or leaves it as it is, and says which.
@@ -177,12 +176,12 @@ func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Worksp
 	)
 	p := brief
 	if in.Version != 0 {
-		p = once // a repeat of what was done would find a newer version: its own
+		p = once // a repeat of a successful write would find a newer version: its own
 	}
-	what := call{what: "put workspace " + in.Name, method: http.MethodPut, path: []string{"v1", "workspaces", in.Name}, in: in, header: http.Header{}}
+	req := call{op: "put workspace " + in.Name, method: http.MethodPut, path: []string{"v1", "workspaces", in.Name}, in: in, header: http.Header{}}
 	err := repeat(ctx, p, func(n int) error {
-		status, err := c.do(ctx, what, &stored)
-		outcome = api.Outcome(what.header.Get(api.OutcomeHeader))
+		status, err := c.do(ctx, req, &stored)
+		outcome = api.Outcome(req.header.Get(api.OutcomeHeader))
 		switch {
 		case status == http.StatusCreated:
 			outcome = api.OutcomeCreated
@@ -196,9 +195,9 @@ func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Worksp
 
 // CheckWorkspace says what PutWorkspace would do, or why it would be refused. It changes nothing.
 func (c *Client) CheckWorkspace(ctx context.Context, in api.Workspace) (api.Workspace, api.Outcome, error) {
-	what := call{what: "check workspace " + in.Name, method: http.MethodPost, path: []string{"v1", "workspaces", in.Name, "check"}, in: in, header: http.Header{}}
-	would, err := ask[api.Workspace](ctx, c, brief, what)
-	return would, api.Outcome(what.header.Get(api.OutcomeHeader)), err
+	req := call{op: "check workspace " + in.Name, method: http.MethodPost, path: []string{"v1", "workspaces", in.Name, "check"}, in: in, header: http.Header{}}
+	would, err := ask[api.Workspace](ctx, c, brief, req)
+	return would, api.Outcome(req.header.Get(api.OutcomeHeader)), err
 }
 
 // Workspaces lists workspaces.
@@ -228,7 +227,7 @@ func (c *Client) DeletedWorkspaces(ctx context.Context, cursor string, limit int
 
 // DeleteWorkspace deletes a workspace.
 func (c *Client) DeleteWorkspace(ctx context.Context, name string) error {
-	return c.remove(ctx, call{what: "delete workspace " + name, path: []string{"v1", "workspaces", name}})
+	return c.remove(ctx, call{op: "delete workspace " + name, path: []string{"v1", "workspaces", name}})
 }
 
 // Slot says who holds a workspace.
@@ -238,7 +237,7 @@ func (c *Client) Slot(ctx context.Context, workspace string) (api.Slot, error) {
 
 // Unlock frees a workspace that an ended workflow still holds. It is not repeated: a repeat would find it free.
 func (c *Client) Unlock(ctx context.Context, workspace string, in api.Unlock) (api.Workflow, error) {
-	return ask[api.Workflow](ctx, c, once, call{what: "unlock workspace " + workspace, method: http.MethodPost, path: []string{"v1", "workspaces", workspace, "unlock"}, in: in})
+	return ask[api.Workflow](ctx, c, once, call{op: "unlock workspace " + workspace, method: http.MethodPost, path: []string{"v1", "workspaces", workspace, "unlock"}, in: in})
 }
 
 // Organization shows the organization of the token.
@@ -248,12 +247,12 @@ func (c *Client) Organization(ctx context.Context) (api.Organization, error) {
 
 // UpdateOrganization changes the settings that are not nil.
 func (c *Client) UpdateOrganization(ctx context.Context, in api.OrganizationSettings) (api.Organization, error) {
-	return ask[api.Organization](ctx, c, brief, call{what: "update organization", method: http.MethodPatch, path: []string{"v1", "organization"}, in: in})
+	return ask[api.Organization](ctx, c, brief, call{op: "update organization", method: http.MethodPatch, path: []string{"v1", "organization"}, in: in})
 }
 
 // CreateProject creates a project.
 func (c *Client) CreateProject(ctx context.Context, in api.ProjectSettings) (api.Project, error) {
-	return ask[api.Project](ctx, c, brief, call{what: "create project", method: http.MethodPost, path: []string{"v1", "projects"}, in: in, key: rand.Text()})
+	return ask[api.Project](ctx, c, brief, call{op: "create project", method: http.MethodPost, path: []string{"v1", "projects"}, in: in, key: rand.Text()})
 }
 
 // Projects lists projects.
@@ -268,12 +267,12 @@ func (c *Client) Project(ctx context.Context, name string) (api.Project, error) 
 
 // UpdateProject changes the settings that are not nil.
 func (c *Client) UpdateProject(ctx context.Context, name string, in api.ProjectSettings) (api.Project, error) {
-	return ask[api.Project](ctx, c, brief, call{what: "update project " + name, method: http.MethodPatch, path: []string{"v1", "projects", name}, in: in})
+	return ask[api.Project](ctx, c, brief, call{op: "update project " + name, method: http.MethodPatch, path: []string{"v1", "projects", name}, in: in})
 }
 
 // DeleteProject deletes a project.
 func (c *Client) DeleteProject(ctx context.Context, name string) error {
-	return c.remove(ctx, call{what: "delete project " + name, path: []string{"v1", "projects", name}})
+	return c.remove(ctx, call{op: "delete project " + name, path: []string{"v1", "projects", name}})
 }
 
 // ExplainPools says which pools would get a workflow of a workspace, and why the others would not.
@@ -283,14 +282,14 @@ func (c *Client) ExplainPools(ctx context.Context, in api.ExplainPools) (api.Pag
 	return get[api.Page[api.PoolVerdict]](ctx, c, "explain the pools of workspace "+in.Workspace, q, "v1", "workspaces", in.Workspace, "pools")
 }
 
-// AssignPool changes what a pool is assigned to. It is not repeated: a repeat would find nothing to remove.
+// AssignPool changes the assignments of a pool. It is not repeated: a repeat would find nothing to remove.
 func (c *Client) AssignPool(ctx context.Context, name string, in api.AssignmentChange) (api.Pool, error) {
-	return ask[api.Pool](ctx, c, once, call{what: "assign pool " + name, method: http.MethodPost, path: []string{"v1", "pools", name, "assignments"}, in: in})
+	return ask[api.Pool](ctx, c, once, call{op: "assign pool " + name, method: http.MethodPost, path: []string{"v1", "pools", name, "assignments"}, in: in})
 }
 
 // CreatePool creates a pool and returns its token.
 func (c *Client) CreatePool(ctx context.Context, in api.PoolSettings) (api.PoolToken, error) {
-	return ask[api.PoolToken](ctx, c, brief, call{what: "create pool", method: http.MethodPost, path: []string{"v1", "pools"}, in: in, key: rand.Text()})
+	return ask[api.PoolToken](ctx, c, brief, call{op: "create pool", method: http.MethodPost, path: []string{"v1", "pools"}, in: in, key: rand.Text()})
 }
 
 // Pools lists pools.
@@ -309,17 +308,17 @@ func (c *Client) UpdatePool(ctx context.Context, name string, in api.PoolSetting
 	if in.Name != nil {
 		p = once // a repeat would not find the pool under its old name
 	}
-	return ask[api.Pool](ctx, c, p, call{what: "update pool " + name, method: http.MethodPatch, path: []string{"v1", "pools", name}, in: in})
+	return ask[api.Pool](ctx, c, p, call{op: "update pool " + name, method: http.MethodPatch, path: []string{"v1", "pools", name}, in: in})
 }
 
 // DeletePool deletes a pool.
 func (c *Client) DeletePool(ctx context.Context, name string) error {
-	return c.remove(ctx, call{what: "delete pool " + name, path: []string{"v1", "pools", name}})
+	return c.remove(ctx, call{op: "delete pool " + name, path: []string{"v1", "pools", name}})
 }
 
 // RotatePoolToken makes a new token of a pool.
 func (c *Client) RotatePoolToken(ctx context.Context, name string, in api.RotateToken) (api.PoolToken, error) {
-	return ask[api.PoolToken](ctx, c, once, call{what: "rotate token of pool " + name, method: http.MethodPost, path: []string{"v1", "pools", name, "token"}, in: in})
+	return ask[api.PoolToken](ctx, c, once, call{op: "rotate token of pool " + name, method: http.MethodPost, path: []string{"v1", "pools", name, "token"}, in: in})
 }
 
 // Runners lists the runners seen under a pool.
@@ -327,9 +326,9 @@ func (c *Client) Runners(ctx context.Context, pool string) (api.Page[api.Runner]
 	return get[api.Page[api.Runner]](ctx, c, "list runners of pool "+pool, nil, "v1", "pools", pool, "runners")
 }
 
-// CreatePrincipal makes a principal, to whom tokens can be given.
+// CreatePrincipal creates a principal. Tokens can be issued to it.
 func (c *Client) CreatePrincipal(ctx context.Context, in api.NewPrincipal) (api.Principal, error) {
-	return ask[api.Principal](ctx, c, once, call{what: "create principal " + in.Name, method: http.MethodPost, path: []string{"v1", "principals"}, in: in})
+	return ask[api.Principal](ctx, c, once, call{op: "create principal " + in.Name, method: http.MethodPost, path: []string{"v1", "principals"}, in: in})
 }
 
 // Principals lists the principals that were made at the control plane.
@@ -339,7 +338,7 @@ func (c *Client) Principals(ctx context.Context, cursor string, limit int) (api.
 
 // CreateToken makes a user token and returns its value.
 func (c *Client) CreateToken(ctx context.Context, in api.NewToken) (api.TokenValue, error) {
-	return ask[api.TokenValue](ctx, c, once, call{what: "create token " + in.Name, method: http.MethodPost, path: []string{"v1", "tokens"}, in: in})
+	return ask[api.TokenValue](ctx, c, once, call{op: "create token " + in.Name, method: http.MethodPost, path: []string{"v1", "tokens"}, in: in})
 }
 
 // Tokens lists user tokens.
@@ -349,5 +348,5 @@ func (c *Client) Tokens(ctx context.Context, cursor string, limit int) (api.Page
 
 // RevokeToken ends a user token.
 func (c *Client) RevokeToken(ctx context.Context, id string) error {
-	return c.remove(ctx, call{what: "revoke token " + id, path: []string{"v1", "tokens", id}})
+	return c.remove(ctx, call{op: "revoke token " + id, path: []string{"v1", "tokens", id}})
 }

@@ -20,11 +20,11 @@ import (
 type policy struct {
 	repeats int
 	first   time.Duration // wait before the first repeat, doubled for each next
-	most    time.Duration // between two; a longer Retry-After ends the trying
+	maxWait time.Duration // between two; a longer Retry-After ends the trying
 }
 
 // brief is for calls that somebody waits for.
-var brief = policy{repeats: 3, first: 200 * time.Millisecond, most: 5 * time.Second}
+var brief = policy{repeats: 3, first: 200 * time.Millisecond, maxWait: 5 * time.Second}
 
 // once is for calls whose repeat could do something twice.
 var once = policy{}
@@ -32,7 +32,7 @@ var once = policy{}
 // repeat calls try until it succeeds, its error is not transient, or the policy is used up. It
 // never waits beyond the context's deadline only to fail there.
 func repeat(ctx context.Context, p policy, try func(n int) error) error {
-	waits := backoff.ExponentialBackOff{InitialInterval: p.first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: p.most}
+	waits := backoff.ExponentialBackOff{InitialInterval: p.first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: p.maxWait}
 	waits.Reset()
 	for n := 0; ; n++ {
 		err := try(n)
@@ -43,7 +43,7 @@ func repeat(ctx context.Context, p policy, try func(n int) error) error {
 			return context.Cause(ctx) // its caller gave up, whatever the answer was
 		}
 		pause := waits.NextBackOff()
-		if after := api.RetryAfter(err); after > p.most {
+		if after := api.RetryAfter(err); after > p.maxWait {
 			return err
 		} else if after > 0 {
 			pause = max(pause, after)
@@ -66,11 +66,11 @@ type breaker struct {
 }
 
 func newBreaker(cfg Config) *breaker {
-	most := cmp.Or(cfg.RetryMaxWait, 2*time.Minute)
+	maxWait := cmp.Or(cfg.RetryMaxWait, 2*time.Minute)
 	b := &breaker{policy: policy{
 		repeats: max(cmp.Or(cfg.RetryCount, 2), 0),
-		first:   min(cmp.Or(cfg.RetryWait, 20*time.Second), most),
-		most:    most,
+		first:   min(cmp.Or(cfg.RetryWait, 20*time.Second), maxWait),
+		maxWait: maxWait,
 	}}
 	failures := uint32(max(cmp.Or(cfg.BreakerFailures, 2), 1)) //nolint:gosec // a count that people write
 	timeout := cmp.Or(cfg.BreakerTimeout, 10*time.Minute)

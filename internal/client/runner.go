@@ -19,14 +19,14 @@ type RunnerConfig struct {
 	URL            string        // the relay's address, or the control plane's; unix:///PATH is a socket
 	Credential     redact.String // a ticket for the relay, a job token for the control plane
 	Run            api.Run
-	Knows          []string      // what it names at its start; nil means all that this version does
+	Knows          []string      // features that it names at its start; nil means all of this version
 	HTTPClient     *http.Client  // nil means one with Go's defaults
 	UserAgent      string        // empty means "dayfly"
 	RequestTimeout time.Duration // of one request, heartbeats excepted; 0 means 30s
 }
 
 // Runner makes the calls of one run. Each is a single attempt without retries or breaker: the
-// runner's loops decide what to do about an error, with Transient and RunOver.
+// runner's loops handle errors, with Transient and RunOver.
 type Runner struct {
 	endpoint
 	id    string
@@ -74,9 +74,9 @@ func (r *Runner) Start(ctx context.Context) (api.Started, error) {
 	return send[api.Started](ctx, r, "start", api.Start{Knows: r.knows}, false)
 }
 
-// Spec reads what to run.
+// Spec reads the spec of the run.
 func (r *Runner) Spec(ctx context.Context) (out api.Spec, err error) {
-	_, err = r.do(ctx, call{what: "read spec of job " + r.id, method: http.MethodGet, path: []string{"v1", "jobs", r.id, "spec"}}, &out)
+	_, err = r.do(ctx, call{op: "read spec of job " + r.id, method: http.MethodGet, path: []string{"v1", "jobs", r.id, "spec"}}, &out)
 	return out, err
 }
 
@@ -106,14 +106,14 @@ func (r *Runner) Result(ctx context.Context, in api.Result) (api.Control, error)
 	return send[api.Control](ctx, r, "result", in, false)
 }
 
-// HandOver hands the result over together with what was not taken of steps and log.
+// HandOver hands the result over, together with the steps and log lines that the control plane has not taken yet.
 func (r *Runner) HandOver(ctx context.Context, in api.Handover) (api.HandedOver, error) {
 	return send[api.HandedOver](ctx, r, "result", in, false)
 }
 
 func send[T any](ctx context.Context, r *Runner, kind string, in any, bare bool) (out T, err error) {
 	_, err = r.do(ctx, call{
-		what: "send " + kind + " of job " + r.id, method: http.MethodPost,
+		op: "send " + kind + " of job " + r.id, method: http.MethodPost,
 		path: []string{"v1", "jobs", r.id, kind}, in: in, bare: bare,
 	}, &out)
 	return out, err

@@ -15,8 +15,8 @@ import (
 // Bounds of how old a secret may be.
 const (
 	secretTTL = 5 * time.Minute // after that it is read again, if nobody says for how long it is valid
-	// secretFloor is the least time between two readings, so that a revoked token or a forged ticket does
-	// not hammer whoever gives it.
+	// secretFloor is the minimum time between two readings, so that a revoked token or a forged ticket does
+	// not hammer the place that it is read from.
 	secretFloor = 10 * time.Second
 )
 
@@ -27,7 +27,7 @@ type Secret struct {
 	fetch Fetch
 	now   func() time.Time
 
-	reading chan struct{} // holds a token: who has it may read
+	reading chan struct{} // holds a token: the call that has it may read
 	mu      sync.Mutex
 	value   redact.String
 	renew   time.Time // when value is read again

@@ -16,8 +16,8 @@ func (c *Client) PutSetting(ctx context.Context, in api.Setting) (out api.Settin
 	k := kind.For(in)
 	name, _ := in.Key()
 	header := http.Header{}
-	what := call{what: "apply " + k.Noun() + " " + name, method: http.MethodPut, path: []string{"v1", k.Path(), name}, in: in, header: header}
-	raw, err := ask[json.RawMessage](ctx, c, brief, what)
+	req := call{op: "apply " + k.Noun() + " " + name, method: http.MethodPut, path: []string{"v1", k.Path(), name}, in: in, header: header}
+	raw, err := ask[json.RawMessage](ctx, c, brief, req)
 	if err == nil {
 		out, err = settingOf(k, raw)
 	}
@@ -49,7 +49,7 @@ func (c *Client) Setting(ctx context.Context, k kind.Kind, name string) (api.Set
 
 // DeleteSetting deletes a setting of a kind.
 func (c *Client) DeleteSetting(ctx context.Context, k kind.Kind, name string) error {
-	return c.remove(ctx, call{what: "delete " + k.Noun() + " " + name, path: []string{"v1", k.Path(), name}})
+	return c.remove(ctx, call{op: "delete " + k.Noun() + " " + name, path: []string{"v1", k.Path(), name}})
 }
 
 // settingOf decodes a setting of a kind.
@@ -63,10 +63,10 @@ func settingOf(k kind.Kind, raw []byte) (api.Setting, error) {
 
 // RotateWebhookSecret makes the secret of a git host's webhook anew and returns it. The one before stops at once.
 func (c *Client) RotateWebhookSecret(ctx context.Context, name string) (api.WebhookSecret, error) {
-	return ask[api.WebhookSecret](ctx, c, once, call{what: "rotate the secret of git host " + name, method: http.MethodPost, path: []string{"v1", "git-hosts", name, "secret"}})
+	return ask[api.WebhookSecret](ctx, c, once, call{op: "rotate the secret of git host " + name, method: http.MethodPost, path: []string{"v1", "git-hosts", name, "secret"}})
 }
 
-// ScheduledRuns lists what a schedule does about its workspaces.
+// ScheduledRuns lists the workspaces of a schedule, each with its last and next run.
 func (c *Client) ScheduledRuns(ctx context.Context, name, cursor string, limit int) (api.Page[api.ScheduledRun], error) {
 	return get[api.Page[api.ScheduledRun]](ctx, c, "list runs of schedule "+name, listing(cursor, limit), "v1", "schedules", name, "runs")
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // Claim asks for jobs under the retry settings and the breaker. A claim whose answer was lost is
-// repeated: what it was given lapses, and Held lists it until then.
+// repeated: the jobs of the lost answer lapse, and Held lists them until then.
 func (c *Client) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
-	what := call{
-		what: "claim jobs", method: http.MethodPost, path: []string{"v1", "claims"}, in: in,
+	req := call{
+		op: "claim jobs", method: http.MethodPost, path: []string{"v1", "claims"}, in: in,
 		wait: time.Duration(in.WaitSeconds) * time.Second,
 	}
 	return c.claims.claim(ctx, func() (claimed api.Claimed, err error) {
-		_, err = c.do(ctx, what, &claimed)
+		_, err = c.do(ctx, req, &claimed)
 		return claimed, err
 	})
 }
@@ -33,7 +33,7 @@ func (c *Client) Held(ctx context.Context, instance, cursor string) (api.Page[ap
 // States asks where jobs stand; with WaitSeconds it waits until one is to be cancelled or over.
 func (c *Client) States(ctx context.Context, in api.StatesQuery) (api.States, error) {
 	return ask[api.States](ctx, c, brief, call{
-		what: "ask for states", method: http.MethodPost, path: []string{"v1", "jobs", "states"}, in: in,
+		op: "ask for states", method: http.MethodPost, path: []string{"v1", "jobs", "states"}, in: in,
 		wait: time.Duration(in.WaitSeconds) * time.Second,
 	})
 }
@@ -48,7 +48,7 @@ func (c *Client) Release(ctx context.Context, id string, in api.Release) error {
 	return c.report(ctx, "release", id, "release", in)
 }
 
-// Launch reports what became of a launch.
+// Launch reports the outcome of a launch.
 func (c *Client) Launch(ctx context.Context, id string, in api.Launch) error {
 	return c.report(ctx, "report launch of", id, "launches", in)
 }
@@ -58,16 +58,15 @@ func (c *Client) Lost(ctx context.Context, id string, in api.Lost) error {
 	return c.report(ctx, "report lost", id, "lost", in)
 }
 
-// Tail sends what an ended task left of its log, or asks which line is wanted next. A *api.LogGapError names that too.
+// Tail sends the rest of an ended task's log, or asks which line is wanted next. A *api.LogGapError names that too.
 func (c *Client) Tail(ctx context.Context, id string, in api.Tail) (api.TailTaken, error) {
-	return ask[api.TailTaken](ctx, c, brief, call{what: "send tail of job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, "tail"}, in: in})
+	return ask[api.TailTaken](ctx, c, brief, call{op: "send tail of job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, "tail"}, in: in})
 }
 
-// report makes a call about a job's attempt. Each says what was seen, so that saying it twice
-// changes nothing.
-func (c *Client) report(ctx context.Context, what, id, kind string, in any) error {
+// report makes a call about a job's attempt. Each reports an observation, so a repeat changes nothing.
+func (c *Client) report(ctx context.Context, op, id, kind string, in any) error {
 	return repeat(ctx, brief, func(int) error {
-		_, err := c.do(ctx, call{what: what + " job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, kind}, in: in}, nil)
+		_, err := c.do(ctx, call{op: op + " job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, kind}, in: in}, nil)
 		return err
 	})
 }

@@ -20,14 +20,14 @@ func (r *Runner) Artifacts(ctx context.Context, in api.NewArtifacts) (api.Artifa
 
 // Input asks for the artifact that the run is to use.
 func (r *Runner) Input(ctx context.Context) (out api.Input, err error) {
-	_, err = r.do(ctx, call{what: "ask for the input of job " + r.id, method: http.MethodGet, path: []string{"v1", "jobs", r.id, "input"}}, &out)
+	_, err = r.do(ctx, call{op: "ask for the input of job " + r.id, method: http.MethodGet, path: []string{"v1", "jobs", r.id, "input"}}, &out)
 	return out, err
 }
 
 // InputOf asks for the artifact with the value of an input of the spec, counted from 0.
 func (r *Runner) InputOf(ctx context.Context, n int) (out api.Input, err error) {
 	_, err = r.do(ctx, call{
-		what: fmt.Sprintf("ask for input %d of job %s", n, r.id), method: http.MethodGet, path: []string{"v1", "jobs", r.id, "input"},
+		op: fmt.Sprintf("ask for input %d of job %s", n, r.id), method: http.MethodGet, path: []string{"v1", "jobs", r.id, "input"},
 		send: http.Header{api.HeaderInput: {strconv.Itoa(n)}},
 	}, &out)
 	return out, err
@@ -59,16 +59,16 @@ func (r *Runner) Upload(ctx context.Context, to api.Transfer, name string, size 
 }
 
 // Download gets the bytes of an artifact, which are at most so many. Only ctx bounds the time.
-func (r *Runner) Download(ctx context.Context, from api.Transfer, to io.Writer, most int64) error {
-	if err := r.transfer(ctx, from, http.MethodGet, nil, to, most); err != nil {
+func (r *Runner) Download(ctx context.Context, from api.Transfer, to io.Writer, limit int64) error {
+	if err := r.transfer(ctx, from, http.MethodGet, nil, to, limit); err != nil {
 		return fmt.Errorf("get the input of job %s: %w", r.id, err)
 	}
 	return nil
 }
 
 // transfer makes one request for the bytes of an artifact. That of a path goes to the relay, as all calls do. Any other
-// goes out bare: its URL is the permission, and whoever serves it must see neither the ticket nor the run.
-func (r *Runner) transfer(ctx context.Context, t api.Transfer, method string, add func(*http.Request) error, to io.Writer, most int64) error {
+// goes out bare: its URL is the permission, and the server behind it must see neither the ticket nor the run.
+func (r *Runner) transfer(ctx context.Context, t api.Transfer, method string, add func(*http.Request) error, to io.Writer, limit int64) error {
 	path, ours := strings.CutPrefix(t.URL, "/")
 	at := &r.endpoint
 	var req *http.Request
@@ -90,12 +90,12 @@ func (r *Runner) transfer(ctx context.Context, t api.Transfer, method string, ad
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= 200 && response.StatusCode <= 299 {
-		n, err := io.Copy(to, io.LimitReader(response.Body, most+1))
+		n, err := io.Copy(to, io.LimitReader(response.Body, limit+1))
 		if err != nil {
 			return at.unreached(ctx, err)
 		}
-		if n > most {
-			return workflow.Refuse(workflow.ErrTooLarge, "", "more than %d bytes came", most)
+		if n > limit {
+			return workflow.Refuse(workflow.ErrTooLarge, "", "more than %d bytes came", limit)
 		}
 		return nil
 	}
@@ -126,7 +126,7 @@ func bare(ctx context.Context, method string, t api.Transfer) (*endpoint, *http.
 }
 
 // elsewhere is the error of an answer of the place of artifacts. None of them says anything about the run. A 403 may
-// mean that the URL is no longer valid: there is another for who asks again.
+// mean that the URL is no longer valid: ask again for a new one.
 func elsewhere(response *http.Response) error {
 	kind := workflow.ErrConflict
 	switch code := response.StatusCode; {

@@ -10,7 +10,7 @@ import (
 
 // SubmitTree asks for runs of a workspace and of all that depend on it. A repeat within the call cannot make two.
 func (c *Client) SubmitTree(ctx context.Context, in api.NewTree) (api.Tree, error) {
-	return ask[api.Tree](ctx, c, brief, call{what: "submit tree of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "trees"}, in: in, key: rand.Text()})
+	return ask[api.Tree](ctx, c, brief, call{op: "submit tree of " + in.Workspace, method: http.MethodPost, path: []string{"v1", "trees"}, in: in, key: rand.Text()})
 }
 
 // Trees lists trees, the newest first.
@@ -25,5 +25,5 @@ func (c *Client) Tree(ctx context.Context, id string) (api.Tree, error) {
 
 // CancelTree asks for a tree's end. The reason may be empty.
 func (c *Client) CancelTree(ctx context.Context, id, reason string) (api.Tree, error) {
-	return ask[api.Tree](ctx, c, brief, call{what: "cancel tree " + id, method: http.MethodPost, path: []string{"v1", "trees", id, "cancel"}, in: api.WithReason{Reason: reason}})
+	return ask[api.Tree](ctx, c, brief, call{op: "cancel tree " + id, method: http.MethodPost, path: []string{"v1", "trees", id, "cancel"}, in: api.WithReason{Reason: reason}})
 }

@@ -16,7 +16,7 @@ import (
 // TempSuffix ends the names of unfinished files. A crash may leave such a file behind; its name begins with a dot.
 const TempSuffix = ".tmp"
 
-// Replace writes a file in place of what is at its path. When it returns without an error, the file and its name are
+// Replace writes a file, or replaces the one at its path. When it returns without an error, the file and its name are
 // on disk.
 func Replace(path string, data []byte) error {
 	return in(path, func(dir *os.Root, name string) error { return ReplaceIn(dir, name, data) })
@@ -101,8 +101,8 @@ func write(dir *os.Root, name string, fill func(io.Writer) error, place func(tem
 		return err
 	}
 	defer func() {
-		if left := dir.Remove(temp); !errors.Is(left, fs.ErrNotExist) { // after a rename it is gone
-			err = errors.Join(err, left)
+		if failed := dir.Remove(temp); !errors.Is(failed, fs.ErrNotExist) { // after a rename it is gone
+			err = errors.Join(err, failed)
 		}
 	}()
 	err = fill(f)

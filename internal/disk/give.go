@@ -15,16 +15,16 @@ var ErrTooMany = errors.New("too many files")
 var errOther = errors.New("not a directory or a file with one name")
 
 // Give makes a user the owner of a directory, and of the directories and plain files in it. Somebody may change them
-// meanwhile: each is opened first, and what was opened is judged and given away. It leaves a file with a second name
+// meanwhile: each is opened first, and the opened file is checked and given away. It leaves a file with a second name
 // alone, because that name may be anywhere, and returns such names. It leaves links, pipes and sockets alone too:
-// they can be removed by the owner of their directory. More than most entries are ErrTooMany; 0 means no limit.
-func Give(dir *os.Root, uid, gid, most int) (left []string, err error) {
+// they can be removed by the owner of their directory. More than limit entries are ErrTooMany; 0 means no limit.
+func Give(dir *os.Root, uid, gid, limit int) (left []string, err error) {
 	n := 0
 	err = fs.WalkDir(dir.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if n++; most > 0 && n > most {
+		if n++; limit > 0 && n > limit {
 			return ErrTooMany
 		}
 		if !e.IsDir() && !e.Type().IsRegular() {

@@ -1,5 +1,5 @@
-// Package kind is the table of the kinds of things that an organization is set up with. It is data: the API's routes, its
-// client, the command line and the documents of dayfly apply loop over it, and only what differs between kinds is code.
+// Package kind is the table of the kinds of things that an organization consists of. It is data: the API's routes, its
+// client, the command line and the documents of dayfly apply loop over it, and only their differences are code.
 package kind
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Stages in which the documents of dayfly apply are applied: what others name comes before them. A pool is assigned to
-// projects and workspaces when these are there.
+// Stages in which the documents of dayfly apply are applied: a thing comes before those that name it. A pool is
+// assigned to projects and workspaces when these exist.
 const (
 	StagePools = iota
 	StageProjects
@@ -27,11 +27,11 @@ const (
 // Kind is a row of the table.
 type Kind struct {
 	Name   string       // in documents, in the audit trail and in addresses, such as git_host
-	Type   reflect.Type // of what a document holds
+	Type   reflect.Type // of the document's content
 	Stage  int          // of dayfly apply
 	Hidden []string     // fields whose values are never shown in a difference
 
-	// The rest is set for settings: what admins keep under names, as an api.Setting.
+	// The rest is set for settings: things that admins keep by name, each an api.Setting.
 
 	Plural  string            // for people, such as git hosts
 	Page    reflect.Type      // of one page of a list
@@ -41,22 +41,22 @@ type Kind struct {
 	IDs     string            // how ids of its things begin
 	Reader  string            // role that may list and show them; changes take an admin
 	Max     int               // how many an organization may have; 0: any number
-	Refs    map[string]string // fields that hold names, with the kind of what they name
-	Put     string            // what each of the four operations does, in a line
+	Refs    map[string]string // fields that hold names, with the kind of the thing they name
+	Put     string            // each of the four operations, in a line
 	List    string
 	Show    string
 	Delete  string
-	Loss    string // what a deletion means, after the name
-	About   string // field that says what a thing is for
+	Loss    string // consequence of a deletion, after the name
+	About   string // field with the purpose of a thing
 	Columns []Column
 }
 
 // Column is a column of a list.
 type Column struct {
 	Head   string
-	Fields []string // paths of the fields, by their JSON names; what is empty is left out
+	Fields []string // paths of the fields, by their JSON names; empty ones are left out
 	Form   Form
-	Else   string // what stands for nothing; empty: -
+	Else   string // shown for an empty value; empty: -
 }
 
 // Form says how the values of a column are printed.

@@ -16,7 +16,7 @@ type String struct{ value, document string }
 // New wraps a secret value.
 func New(value string) String { return String{value: value} }
 
-// Of says which secret document a value is a part of: whoever read the part has read the whole.
+// Of sets the secret document that a value is a part of: a reader of the part has read the whole document.
 func (s String) Of(document string) String { return String{s.value, document} }
 
 // Document returns the secret document that the value is a part of; empty if there is none.

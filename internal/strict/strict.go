@@ -1,6 +1,6 @@
-// Package strict refuses JSON that two readers could understand in two ways. Go's decoder takes members whose names differ
-// in case from those of a struct, and of members that stand twice the last one, or both: what one reader has checked is
-// then not what another one goes by.
+// Package strict refuses JSON that two readers could understand in two ways. Go's decoder accepts members whose names
+// differ in case from those of a struct, and takes the last of two members of the same name, or merges both. Then one
+// reader checks a value, and another one uses a different value.
 package strict
 
 import (
@@ -17,11 +17,11 @@ import (
 	"unicode/utf8"
 )
 
-// deepest is how deep values may lie in each other: what encoding/json takes.
+// deepest is the limit of nesting, the same as in encoding/json.
 const deepest = 10_000
 
-// Unmarshal is json.Unmarshal of what Members lets pass. An integer may be written as 5.0 or 5e1: to JSON Schema it is one
-// by its value.
+// Unmarshal is json.Unmarshal for JSON that passes Members. An integer may be written as 5.0 or 5e1: JSON Schema goes by its
+// value.
 func Unmarshal(raw []byte, into any) error {
 	w, err := walk(raw, into)
 	if err != nil {
@@ -179,7 +179,7 @@ func member(t reflect.Type, name string) (reflect.Type, error) {
 	return nil, nil //nolint:nilnil // it is unknown
 }
 
-// ofTypes has what fields has found before.
+// ofTypes caches the results of fields.
 var ofTypes sync.Map
 
 // fields are the types of a struct's fields, by their names in JSON.
@@ -201,7 +201,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 	return known
 }
 
-// plain is what a pointer leads to.
+// plain follows pointers to the type that they point to.
 func plain(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

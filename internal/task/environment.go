@@ -29,7 +29,7 @@ type Environment struct {
 	RelayAuth string `env:"DAYFLY_RELAY_AUTH"`     // whether its calls are signed; empty: the address says so
 
 	WorkDir        string        `env:"DAYFLY_WORK_DIR,path"`
-	SourceDir      string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, whatever its name elsewhere
+	SourceDir      string        `env:"DAYFLY_SOURCE_DIR,path"`       // where the directory source is, in the task; its name elsewhere may differ
 	SourceRoots    []string      `env:"DAYFLY_SOURCE_ROOTS,path"`     // below which a directory source may lie
 	EnginePath     []string      `env:"DAYFLY_ENGINE_PATH,path"`      // directories in which engines are looked for first
 	ToolsDir       string        `env:"DAYFLY_TOOLS_DIR,path"`        // of engines that were downloaded; empty: each run has its own
@@ -45,9 +45,9 @@ type Environment struct {
 	Notice    string   `env:"DAYFLY_NOTICE"`            // a sentence with which the log of the run begins
 	Processes int      `env:"DAYFLY_MAX_PROCESSES"`     // processes and threads that the task's cgroup is limited to; 0: by none
 
-	DiskGiB int `env:"DAYFLY_DISK_GIB"` // most disk that the work directory may use; 0: no bound
+	DiskGiB int `env:"DAYFLY_DISK_GIB"` // limit of the work directory's size; 0: no limit
 
-	Unsaved string `env:"DAYFLY_UNSAVED"` // where what is left in UnsavedName stays, in words; empty: it goes with the task
+	Unsaved string `env:"DAYFLY_UNSAVED"` // where files in UnsavedName stay, in words; empty: they go with the task
 
 	StateDir       string   `env:"DAYFLY_STATE_DIR,path"`  // directory of the workspace's state
 	StateOlds      []string `env:"DAYFLY_STATE_OLDS,path"` // other such directories, named as their states
@@ -102,8 +102,8 @@ func List(variables map[string]string) []string {
 	return out
 }
 
-// Read reads what a launcher wrote, and reports every mistake in it at once. If the launcher did not know the task's
-// name when it wrote the variables, the task gives it as ref.
+// Read reads the variables that a launcher wrote, and reports every mistake in them at once. If the launcher did not
+// know the task's name when it wrote the variables, the task gives it as ref.
 func Read(getenv func(string) string, ref string) (Environment, error) {
 	e := Environment{}
 	var mistakes []error
@@ -126,7 +126,7 @@ func Read(getenv func(string) string, ref string) (Environment, error) {
 	return e, errors.Join(mistakes...)
 }
 
-// set parses a text into a field. If that fails, want says what is expected, and part is the wrong part.
+// set parses a text into a field. If that fails, want describes valid values, and part is the wrong part.
 func set(field reflect.Value, text string, tag tag) (part, want string) {
 	var err error
 	switch to := field.Addr().Interface().(type) {
@@ -180,7 +180,7 @@ func ForgetTicket() error {
 	return nil
 }
 
-// tag is what a field's tag says.
+// tag is a parsed field tag.
 type tag struct {
 	name           string
 	required, path bool

@@ -18,8 +18,8 @@ const (
 // maxBundle bounds an encoded bundle in bytes.
 const maxBundle = 16 << 20
 
-// Bundle is what a launcher gives a runner that cannot resolve secrets itself: the values of the references that its
-// run names, or why they have none, and variables. It goes through a pipe only: never on disk, never in an
+// Bundle is a launcher's data for a runner that cannot resolve secrets itself: the values of the references that its
+// run names, or the reason why one has none, and variables. It goes through a pipe only: never on disk, never in an
 // environment.
 type Bundle struct {
 	Values map[string]Value  `json:"values,omitempty"` // by reference

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Size is what a size name stands for.
+// Size is the meaning of a size name.
 type Size struct {
 	MilliCPU int // thousandths of a processor
 	MemoryMB int // MiB

@@ -1,12 +1,12 @@
-// Package task is the contract between a launcher and the runner that it starts: what a launch needs to know about a
-// job, the runner's environment, the gate at which it waits, the secrets that come through it, and what a size
-// means. Only this package writes and reads it, so that each shared name has one place. It starts nothing.
+// Package task is the contract between a launcher and the runner that it starts: the facts that a launch needs about a
+// job, the runner's environment, the gate at which it waits, the secrets that come through it, and the meaning of a
+// size. Only this package writes and reads it, so that each shared name has one place. It starts nothing.
 //
 // A launcher may start the runner of an earlier or a later image. Unknown variables are ignored, and a missing one
-// means what its field says. So a name here is never reused and never changes its meaning.
+// has the meaning that its field documents. So a name here is never reused and never changes its meaning.
 package task
 
-// Needs is what the launch of a job needs to know about it. It goes unchanged from the claim (api.Job) through the
+// Needs has the facts that the launch of a job needs. It goes unchanged from the claim (api.Job) through the
 // queue (api.LaunchMessage) to the launcher (launcher.Request). A new field arrives there by itself: set it where a job
 // is claimed, and use it in a launcher.
 type Needs struct {

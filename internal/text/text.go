@@ -1,5 +1,5 @@
-// Package text counts things, writes and shortens text for people and shells, and knows what a terminal does not show of
-// it.
+// Package text counts things, writes and shortens text for people and shells, and knows the characters that a terminal
+// does not show.
 package text
 
 import (
@@ -30,45 +30,45 @@ func Are(n int, noun string) string {
 	return Count(n, noun) + " are"
 }
 
-// mark stands for what was left out.
+// mark replaces an omitted part.
 const mark = "..."
 
 // Some names the first of many: "a, b and 3 more".
-func Some(names []string, most int) string {
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+func Some(names []string, limit int) string {
+	if len(names) > limit {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), len(names)-limit)
 	}
 	return strings.Join(names, ", ")
 }
 
 // Cut shortens a text to at most so many bytes, at its end, and marks the cut. It does not split a character.
-func Cut(s string, most int) string {
-	if len(s) <= most {
+func Cut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	return strings.ToValidUTF8(s[:max(most-len(mark), 0)], "") + mark
+	return strings.ToValidUTF8(s[:max(limit-len(mark), 0)], "") + mark
 }
 
 // Head is Cut without a mark, for text that a program reads. Bytes that are not valid text become "?".
-func Head(s string, most int) string {
-	if s = strings.ToValidUTF8(s, "?"); len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
+func Head(s string, limit int) string {
+	if s = strings.ToValidUTF8(s, "?"); len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
 	}
 	return s
 }
 
 // Quote shows foreign text in a sentence: quoted, and Cut.
-func Quote(s string, most int) string { return strconv.Quote(Cut(s, most)) }
+func Quote(s string, limit int) string { return strconv.Quote(Cut(s, limit)) }
 
-// Middle shortens a sentence to at most so many bytes. It leaves out the middle: a sentence usually begins with what
-// happened and often ends with why.
-func Middle(s string, most int) string {
-	if len(s) <= most {
+// Middle shortens a sentence to at most so many bytes. It leaves out the middle: a sentence usually begins with the
+// event and often ends with its cause.
+func Middle(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
 	const gap = " " + mark + " "
-	head := max(most-len(gap), 0) * 2 / 3
-	end := max(most-len(gap)-head, 0)
+	head := max(limit-len(gap), 0) * 2 / 3
+	end := max(limit-len(gap)-head, 0)
 	return strings.ToValidUTF8(s[:head], "") + gap + strings.ToValidUTF8(s[len(s)-end:], "")
 }
 

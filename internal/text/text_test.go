@@ -27,26 +27,26 @@ func TestMiddle_KeepsBothEnds(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	long := "what happened" + strings.Repeat(", é", 500) + ": and why"
-	for most := 40; most < 200; most++ {
-		got := text.Middle(long, most)
-		if len(got) > most || !strings.HasPrefix(got, "what happened") || !strings.HasSuffix(got, "and why") || !utf8.ValidString(got) {
-			t.Fatalf("%d bytes at most: got %q", most, got)
+	for limit := 40; limit < 200; limit++ {
+		got := text.Middle(long, limit)
+		if len(got) > limit || !strings.HasPrefix(got, "what happened") || !strings.HasSuffix(got, "and why") || !utf8.ValidString(got) {
+			t.Fatalf("%d bytes at most: got %q", limit, got)
 		}
 	}
 }
 
 func TestCut_NeverSplitsACharacter(t *testing.T) {
-	for most, want := range map[int]string{8: "a€b€", 7: "a€...", 6: "a...", 5: "a...", 4: "a...", 3: "...", 0: "..."} {
-		if got := text.Cut("a€b€", most); got != want {
-			t.Errorf("%d bytes: got %q, want %q", most, got, want)
+	for limit, want := range map[int]string{8: "a€b€", 7: "a€...", 6: "a...", 5: "a...", 4: "a...", 3: "...", 0: "..."} {
+		if got := text.Cut("a€b€", limit); got != want {
+			t.Errorf("%d bytes: got %q, want %q", limit, got, want)
 		}
 	}
 }
 
 func TestHead_HasNoMark(t *testing.T) {
-	for most, want := range map[int]string{9: "a€b?€", 8: "a€b?", 4: "a€", 3: "a", 0: ""} {
-		if got := text.Head("a€b\xff€", most); got != want {
-			t.Errorf("%d bytes: got %q, want %q", most, got, want)
+	for limit, want := range map[int]string{9: "a€b?€", 8: "a€b?", 4: "a€", 3: "a", 0: ""} {
+		if got := text.Head("a€b\xff€", limit); got != want {
+			t.Errorf("%d bytes: got %q, want %q", limit, got, want)
 		}
 	}
 }

@@ -42,13 +42,13 @@ type Key struct {
 	Secret redact.String // KeySize bytes
 }
 
-// Claims is what a ticket says.
+// Claims is the content of a ticket.
 type Claims struct {
 	Job     string
 	Attempt int
 	Token   redact.String
 	Expires time.Time // in whole seconds; a fraction is dropped
-	Group   string    // whom messages about the job belong to
+	Group   string    // message group of the job
 	// Where the artifacts of the run lie.
 	Organization, WorkspaceID string
 }
@@ -145,9 +145,9 @@ func (k *Keyring) Seal(c Claims) (string, error) {
 	return text, nil
 }
 
-// Open returns what a ticket says. Anything but an unexpired ticket that was sealed with a key of the ring is refused
-// with workflow.ErrUnauthenticated. The claims are only those of the ticket: the
-// caller compares them with what the request asks for.
+// Open returns the claims of a ticket. It refuses anything but an unexpired ticket that was sealed with a key of the
+// ring, with workflow.ErrUnauthenticated. The claims are only those of the ticket: the caller compares them with the
+// request.
 func (k *Keyring) Open(ticket string, now time.Time) (Claims, error) {
 	id, err := inspect(ticket)
 	if err != nil {

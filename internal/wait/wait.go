@@ -27,8 +27,8 @@ func Until(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 }
 
 // Backoff is how long to wait before the n-th repeat: a random time, so that callers that failed together do not all
-// repeat at the same time. Its mean is first for n = 0, doubles with n, and never exceeds most.
-func Backoff(first, most time.Duration, n int) time.Duration {
-	mean := min(first<<min(n, 20), most)
+// repeat at the same time. Its mean is first for n = 0, doubles with n, and never exceeds limit.
+func Backoff(first, limit time.Duration, n int) time.Duration {
+	mean := min(first<<min(n, 20), limit)
 	return rand.N(2 * mean) //nolint:gosec // not a secret
 }

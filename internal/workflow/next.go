@@ -18,7 +18,7 @@ const (
 	OnLaunchFailed  Event = "launch_failed"  // the launcher refused for good
 	OnLaunchWindow  Event = "launch_window"  // the launch window passed
 	OnStart         Event = "start"          // a runner's start is granted
-	OnRunnerTooOld  Event = "runner_too_old" // a runner asks for its start and does not know what the run needs
+	OnRunnerTooOld  Event = "runner_too_old" // a runner asks for its start and lacks a feature that the run needs
 	OnPlanStale     Event = "plan_stale"     // a runner asks for its start, and the plan that it is to apply does not fit any more
 	OnNotApproved   Event = "not_approved"   // a runner asks for its start, and the run needs an approval that it does not have
 	OnInputMissing  Event = "input_missing"  // a runner asks for its start, and an output of another workspace is missing that the run needs
@@ -38,18 +38,18 @@ func Events() []Event {
 	}
 }
 
-// Facts are what a move depends on apart from the state and the event.
+// Facts are the inputs of a move besides the state and the event.
 type Facts struct {
 	Type            Type
 	CancelRequested bool
 	Lapses          int    // claims that lapsed before this event
 	Starts          int    // starts so far, the present one included
 	Held            bool   // the launch is held back by throttle, quota or capacity
-	Outcome         State  // with OnResult: what the runner reports
+	Outcome         State  // with OnResult: the outcome that the runner reports
 	Reason          Reason // with OnResult: its reason
 }
 
-// Move is what an event does.
+// Move is the effect of an event.
 type Move struct {
 	From, To State
 	Reason   Reason
@@ -60,16 +60,16 @@ type Move struct {
 type rule struct {
 	from   State
 	on     Event
-	when   string // what the diagram says of match
+	when   string // the label of match in the diagram
 	match  func(Facts) bool
 	to     State
 	reason Reason
 	lapse  bool
 }
 
-func always(Facts) bool       { return true }
-func cancelling(f Facts) bool { return f.CancelRequested }
-func lapsesLeft(f Facts) bool { return f.Lapses+1 < MaxLapses }
+func always(Facts) bool         { return true }
+func cancelling(f Facts) bool   { return f.CancelRequested }
+func lapsesRemain(f Facts) bool { return f.Lapses+1 < MaxLapses }
 
 // repeatable says that running it again is harmless and was not tried too often: a deployment is never run again once
 // it has started.
@@ -87,9 +87,9 @@ var rules = []rule{
 
 	{Claimed, OnStart, "", always, Running, ReasonNone, false},
 	{Claimed, OnRelease, "", always, Pending, ReasonNone, false},
-	{Claimed, OnLeaseLapsed, "lapses left", lapsesLeft, Pending, ReasonNone, true},
+	{Claimed, OnLeaseLapsed, "lapses remain", lapsesRemain, Pending, ReasonNone, true},
 	{Claimed, OnLeaseLapsed, "fifth lapse", always, Failed, ReasonNeverStarted, true},
-	{Claimed, OnTaskStopped, "lapses left", lapsesLeft, Pending, ReasonNone, true},
+	{Claimed, OnTaskStopped, "lapses remain", lapsesRemain, Pending, ReasonNone, true},
 	{Claimed, OnTaskStopped, "fifth lapse", always, Failed, ReasonNeverStarted, true},
 	{Claimed, OnLaunchFailed, "", always, Failed, ReasonLaunchFailed, false},
 	{Claimed, OnLaunchWindow, "held by throttle, quota or capacity", func(f Facts) bool { return f.Held }, Pending, ReasonNone, false},
@@ -106,13 +106,13 @@ var rules = []rule{
 	{Running, OnCancel, "sets the flag", always, Running, ReasonNone, false},
 	{Running, OnHandedOver, "waits for the result", always, Running, ReasonNone, false},
 	{Running, OnSilence, "cancel flag", cancelling, Cancelled, ReasonCancelled, false},
-	{Running, OnSilence, "scan or evaluation, starts left", repeatable, Pending, ReasonNone, false},
+	{Running, OnSilence, "scan or evaluation, starts remain", repeatable, Pending, ReasonNone, false},
 	{Running, OnSilence, "else", always, Failed, ReasonRunnerLost, false},
 	{Running, OnTaskStopped, "cancel flag", cancelling, Cancelled, ReasonCancelled, false},
-	{Running, OnTaskStopped, "scan or evaluation, starts left", repeatable, Pending, ReasonNone, false},
+	{Running, OnTaskStopped, "scan or evaluation, starts remain", repeatable, Pending, ReasonNone, false},
 	{Running, OnTaskStopped, "else", always, Failed, ReasonTaskStopped, false},
 	{Running, OnResultMissing, "cancel flag", cancelling, Cancelled, ReasonCancelled, false},
-	{Running, OnResultMissing, "scan or evaluation, starts left", repeatable, Pending, ReasonNone, false},
+	{Running, OnResultMissing, "scan or evaluation, starts remain", repeatable, Pending, ReasonNone, false},
 	{Running, OnResultMissing, "else", always, Failed, ReasonResultMissing, false},
 	{Running, OnDeadline, "cancel flag", cancelling, Cancelled, ReasonCancelled, false},
 	{Running, OnDeadline, "else", always, Failed, ReasonDeadline, false},

@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// Type is what kind of run was requested.
+// Type is the kind of run that was requested.
 type Type string
 
 // The types of workflow.
@@ -29,7 +29,7 @@ const (
 // Types lists every type, in the order in which people read them.
 func Types() []Type { return []Type{Deployment, InsightsScan, PolicyEvaluation} }
 
-// Operation is what a deployment does. Other types have none.
+// Operation is the action of a deployment. Other types have none.
 type Operation string
 
 // The operations of a deployment.
@@ -59,8 +59,8 @@ func Plans(t Type, op Operation) bool {
 	return t == InsightsScan || t == Deployment && (op == Preview || op == Update || op == Refresh || op == Destroy)
 }
 
-// Policed says whether a run of this type and operation is held to policies: what makes a plan for a deployment is, and
-// what evaluates the state. A scan and what works on the state itself are not.
+// Policed says whether a run of this type and operation is held to policies: deployments that make a plan and policy
+// evaluations are. Scans, and operations on the state itself, are not.
 func Policed(t Type, op Operation) bool {
 	return t == PolicyEvaluation || t == Deployment && Plans(t, op)
 }
@@ -110,7 +110,7 @@ const (
 	ReasonTaskStopped    Reason = "task_stopped"     // its task ended without a result
 	ReasonResultMissing  Reason = "result_missing"   // its task said the result was handed over; it never came
 	ReasonDeadline       Reason = "deadline"         // longer than its max runtime
-	ReasonRunnerTooOld   Reason = "runner_too_old"   // the runner does not know what the run needs
+	ReasonRunnerTooOld   Reason = "runner_too_old"   // the runner lacks a feature that the run needs
 	ReasonNotApproved    Reason = "not_approved"     // an approval is required by now, and the run has none
 	ReasonInputMissing   Reason = "input_missing"    // an output of another workspace is missing that the run needs
 	ReasonSpotTaken      Reason = "spot_taken"       // AWS took back the Spot capacity of its task
@@ -134,7 +134,7 @@ const (
 	ReasonInterrupted       Reason = "interrupted"        // its task was told to stop
 	ReasonRunnerError       Reason = "runner_error"       // the runner itself failed
 	ReasonOutOfMemory       Reason = "out_of_memory"      // the system killed a process of it for memory; also by the end of its task
-	ReasonDiskFull          Reason = "disk_full"          // no disk was left for it, or it used more than it may
+	ReasonDiskFull          Reason = "disk_full"          // the disk was full, or it used more than it may
 
 	// Why a claimed workflow is not launched yet: transient, retried.
 	ReasonThrottled   Reason = "throttled"   // the launcher's API throttled the calls
@@ -233,7 +233,7 @@ var idPrefixes = []string{
 	"dlv_", "gh_", "iss_", "ntf_", "pgr_", "pool_", "prj_", "prn_", "sch_", "sec_", "ses_", "sp_", "tok_", "tree_", "wf_", "ws_", "wvr_",
 }
 
-// CheckNoID refuses a name that begins as an id does, so that nobody is given what belongs to the id.
+// CheckNoID refuses a name that begins as an id does, so that a name is never taken for an id.
 func CheckNoID(name string) error {
 	for _, prefix := range idPrefixes {
 		if strings.HasPrefix(name, prefix) {
@@ -251,8 +251,8 @@ func NoID(name string) string {
 	return name
 }
 
-// CheckText refuses a free text, such as a description, of more than limit bytes or with characters that drive a terminal.
-// Ends of lines and tabs may be in it.
+// CheckText refuses a free text, such as a description, of more than limit bytes or with control characters. Newlines
+// and tabs are allowed.
 func CheckText(field, s string, limit int) error {
 	if len(s) > limit {
 		return Refuse(ErrInvalid, field, "it has %d bytes, at most %d are taken: shorten it", len(s), limit)
@@ -270,7 +270,7 @@ func CheckText(field, s string, limit int) error {
 
 var workspaceName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`) })
 
-// CheckWorkspaceName refuses what cannot be the name of a workspace or a project.
+// CheckWorkspaceName refuses invalid names of workspaces and projects.
 func CheckWorkspaceName(name string) error {
 	if !IsPathPart(name) {
 		return Refuse(ErrInvalid, "name", "a workspace name has 1 to 64 characters of A-Z, a-z, 0-9, _ and -, the first a letter or a digit; %s does not", quote(name))
@@ -283,9 +283,9 @@ func IsPathPart(s string) bool { return workspaceName().MatchString(s) }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.
 func quote(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = s[:most] + "..."
+	const limit = 80
+	if len(s) > limit {
+		s = s[:limit] + "..."
 	}
 	return fmt.Sprintf("%q", s)
 }
