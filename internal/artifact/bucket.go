@@ -16,8 +16,8 @@ import (
 // signedFor is for how long an address that a Bucket signs is valid. An upload or a download only has to begin in it.
 const signedFor = 5 * time.Minute
 
-// Bucket lends a bucket of Amazon S3: it signs addresses, and calls nobody. What is sent there is put by S3 as its
-// signer, which needs s3:PutObject and s3:GetObject on the bucket's objects.
+// Bucket gives access to a bucket of Amazon S3: it signs addresses, and makes no calls. S3 serves them with the
+// rights of the signer, which needs s3:PutObject and s3:GetObject on the bucket's objects.
 type Bucket struct {
 	cfg  aws.Config
 	name string
@@ -47,7 +47,7 @@ func (b *Bucket) Upload(ctx context.Context, key string, a api.NewArtifact) (api
 	return b.sign(ctx, http.MethodPut, key, &awss3.Body{Size: a.Size, SHA256: sum})
 }
 
-// Download signs a request for the bytes of an artifact. Whoever gets them checks them.
+// Download signs a request for the bytes of an artifact. The reader checks them.
 func (b *Bucket) Download(ctx context.Context, key string, _ api.Artifact) (api.Transfer, error) {
 	return b.sign(ctx, http.MethodGet, key, nil)
 }

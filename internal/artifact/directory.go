@@ -1,5 +1,5 @@
 // Package artifact keeps the bytes of artifacts: in files of an agent, or in a bucket that it signs requests for. It
-// does not know which artifacts there are, and who may have them.
+// does not know which artifacts exist, nor who may read them.
 package artifact
 
 import (
@@ -29,16 +29,17 @@ type Directory struct{ path string }
 // NewDirectory returns the store below a directory, which is made with the first file.
 func NewDirectory(path string) *Directory { return &Directory{path} }
 
-// Place says what kind of place it is.
+// Place returns the kind of place.
 func (d *Directory) Place() api.Place { return api.Place{Kind: api.PlaceDirectory} }
 
-// Upload returns a request without a URL: whoever answers it hands the bytes to Keep.
+// Upload returns a request without a URL: the program that serves it hands the bytes to Keep.
 func (d *Directory) Upload(_ context.Context, key string, _ api.NewArtifact) (api.Transfer, error) {
 	return api.Transfer{Method: http.MethodPut}, checkKey(key)
 }
 
-// Download returns a request without a URL: whoever answers it takes the bytes from Open. It refuses what is not there,
-// and what has another size: a file that is too short would look like a transfer that is cut off, again and again.
+// Download returns a request without a URL: the program that serves it takes the bytes from Open. It refuses a
+// missing file, and one of another size: a file that is too short would look like a transfer that is cut off each
+// time.
 func (d *Directory) Download(_ context.Context, key string, a api.Artifact) (api.Transfer, error) {
 	f, err := d.Open(key)
 	if err != nil {
@@ -47,14 +48,14 @@ func (d *Directory) Download(_ context.Context, key string, a api.Artifact) (api
 	defer f.Close() //nolint:errcheck // it was only read
 	info, err := f.Stat()
 	if err == nil && info.Size() != a.Size {
-		err = workflow.Refuse(workflow.ErrConflict, "size", "the artifact has %d bytes, and what lies in its place on this machine has %d: it was changed", a.Size, info.Size())
+		err = workflow.Refuse(workflow.ErrConflict, "size", "the artifact has %d bytes, and its file on this machine has %d: the file was changed", a.Size, info.Size())
 	}
 	return api.Transfer{Method: http.MethodGet}, err
 }
 
-// checkKey refuses what is not the key of an artifact: parts that are each a plain name of a file.
+// checkKey refuses an invalid key of an artifact. Its parts are plain names of files.
 func checkKey(key string) error {
-	// The rule for what stands in a name holds for each part of a key.
+	// The rule for names holds for each part of a key.
 	for part := range strings.SplitSeq(key, "/") {
 		if len(key) > 500 || api.CheckArtifactName(api.FilesDir+part) != nil {
 			return workflow.Refuse(workflow.ErrInvalid, "key", "%.250q is not the key of an artifact", key)
@@ -101,7 +102,7 @@ func (d *Directory) in(name string) (*os.Root, error) {
 	return root.OpenRoot(name)
 }
 
-// CopyChecked copies what has this size and SHA-256. It refuses anything else, when it may have copied some of it.
+// CopyChecked copies data of this size and SHA-256. It refuses other data, possibly after it has copied some of it.
 func CopyChecked(to io.Writer, from io.Reader, size int64, sum string) error {
 	hash := sha256.New()
 	n, err := io.Copy(io.MultiWriter(to, hash), io.LimitReader(from, size+1))
@@ -129,8 +130,8 @@ func same(dir *os.Root, name string, a api.Artifact) error {
 	return nil
 }
 
-// until notes in a file how long it is kept. A crash before that leaves what the next sweep removes: nobody was told
-// that it has arrived.
+// until notes in a file how long it is kept. If the process crashes before that, the next sweep removes the file: its
+// arrival was not reported to anybody.
 func until(dir *os.Root, name string, at time.Time) error {
 	if err := dir.Chtimes(name, time.Time{}, at); err != nil {
 		return err
@@ -142,7 +143,7 @@ func until(dir *os.Root, name string, at time.Time) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Open returns the bytes of an artifact. Whoever reads them checks them.
+// Open returns the bytes of an artifact. The reader checks them.
 func (d *Directory) Open(key string) (*os.File, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -161,10 +162,10 @@ func (d *Directory) Open(key string) (*os.File, error) {
 	return nil, fmt.Errorf("open artifact: %w", err)
 }
 
-// grace is how long a file is left alone that is past its time: it may be one that is being written.
+// grace is how long an expired file is kept: it may be one that is being written.
 const grace = time.Hour
 
-// Sweep deletes what is past its time, what a crash left unfinished, and directories that are empty then. It returns
+// Sweep deletes expired files, unfinished ones of a crash, and directories that are empty then. It returns
 // how many files it has deleted.
 func (d *Directory) Sweep(now time.Time) (deleted int, err error) {
 	root, err := os.OpenRoot(d.path)

@@ -60,8 +60,8 @@ func expiry(token string) time.Time {
 // exchangeTime bounds one exchange, so that calls whose token is still valid are not held up by it for long.
 const exchangeTime = 10 * time.Second
 
-// Exchanged returns a pool token that nobody stores: whenever one is needed, it sends the token that subject returns to
-// the token endpoint. now and log may be nil.
+// Exchanged returns a pool token that nobody stores: whenever one is needed, it sends the token that subject returns
+// to the token endpoint. now and log may be nil.
 func Exchanged(to *Client, in api.TokenRequest, now func() time.Time, log *slog.Logger, subject func(context.Context) (redact.String, error)) *Secret {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -108,7 +108,8 @@ func (c *Client) Workflow(ctx context.Context, id string) (api.Workflow, error) 
 	return get[api.Workflow](ctx, c, "show workflow "+id, nil, "v1", "workflows", id)
 }
 
-// WorkflowAfter is Workflow. It waits up to wait, in whole seconds, until the workflow has another revision than seen.
+// WorkflowAfter is Workflow. It waits up to wait, in whole seconds, until the workflow has another revision than
+// seen.
 func (c *Client) WorkflowAfter(ctx context.Context, id, seen string, wait time.Duration) (api.Workflow, error) {
 	q := url.Values{}
 	set(q, "revision", seen)

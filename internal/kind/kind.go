@@ -1,5 +1,5 @@
-// Package kind is the table of the kinds of things that an organization consists of. It is data: the API's routes, its
-// client, the command line and the documents of dayfly apply loop over it, and only their differences are code.
+// Package kind is the table of the kinds of things that an organization consists of. It is data: the API's routes,
+// its client, the command line and the documents of dayfly apply loop over it, and only their differences are code.
 package kind
 
 import (

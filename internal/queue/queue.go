@@ -1,6 +1,6 @@
-// Package queue carries messages at least once: a received message is hidden for a while and
-// comes back unless it is deleted. It keeps no order and promises no single delivery; whoever
-// receives must be able to bear duplicates.
+// Package queue delivers messages at least once: a received message is hidden for a while and
+// comes back unless it is deleted. It keeps no order and promises no single delivery; receivers
+// must tolerate duplicates.
 package queue
 
 import (
@@ -39,7 +39,7 @@ type Message struct {
 // Outgoing is one message to send.
 type Outgoing struct {
 	Body  []byte
-	Group string // whom it belongs to (a tenant)
+	Group string // its owner (a tenant)
 	// Delay is how long it is hidden at first, at most MaxDelay; 0 means not at all.
 	Delay time.Duration
 }
@@ -52,9 +52,9 @@ func (m Outgoing) Check() error {
 	return CheckBody(m.Body)
 }
 
-// Queue is what every implementation provides. Methods may be called concurrently.
+// Queue is implemented by each kind of queue. Methods may be called concurrently.
 type Queue interface {
-	// Send adds a message, which is text in UTF-8. group names whom it belongs to (a tenant); implementations may use it
+	// Send adds a message, which is text in UTF-8. group names its owner (a tenant); implementations may use it
 	// to keep one group from starving the others.
 	Send(ctx context.Context, body []byte, group string) error
 	// SendBatch adds up to MaxBatch messages at once. It returns nil if all were taken, else one error

@@ -1,4 +1,4 @@
-// Package secrets turns a reference to a secret into its value, inside the runner. It caches
+// Package secrets resolves a reference to a secret to its value, inside the runner. It caches
 // nothing and writes nothing; the control plane never calls it.
 package secrets
 
@@ -17,7 +17,7 @@ import (
 // ErrUnavailable means that the place of the secret could not be asked now; a retry may help.
 var ErrUnavailable = errors.New("secrets: unavailable")
 
-// Resolver is what every implementation provides. Methods may be called concurrently. An
+// Resolver is implemented by each store of secrets. Methods may be called concurrently. An
 // unknown reference is a workflow.ErrNotFound, one that may not be read a workflow.ErrForbidden, a
 // malformed one a workflow.ErrInvalid. No error ever holds a value.
 type Resolver interface {
@@ -55,7 +55,7 @@ func (m Mux) schemes() string {
 
 // Pick takes the value of a key out of a JSON object, which a store holds under the name of. That of a string is its
 // text; a number, a boolean, an object or an array is given as JSON. The value knows the document that was read for
-// it. Errors tell neither values nor other keys.
+// it. Errors show neither values nor other keys.
 func Pick(document, key, of string) (redact.String, error) {
 	refuse := func(kind error, why string) (redact.String, error) {
 		return redact.String{}, workflow.Refuse(kind, "secrets", "the key %s cannot be read from %s: %s", text.Quote(key, 200), of, why)

@@ -101,7 +101,7 @@ func (s Scan) bounds(low, high string) (string, string) {
 	return low, high
 }
 
-// successor is the least string behind s. The empty string stays empty, because it means that there is no bound.
+// successor is the smallest string behind s. The empty string stays empty, because it means that there is no bound.
 func successor(s string) string {
 	if s == "" {
 		return ""
@@ -109,7 +109,7 @@ func successor(s string) string {
 	return s + "\x00"
 }
 
-// behind is successor for an entry's sort key among places: behind all that carry it.
+// behind is successor for an entry's sort key among places: behind all that have it.
 func behind(s string) string {
 	if s == "" {
 		return ""
@@ -168,7 +168,7 @@ func PageOf(index Index, records []Record, limit int) Page {
 // CheckGet refuses a Get that breaks the rules.
 func CheckGet(keys []Key) error {
 	if len(keys) > MaxGet {
-		return fmt.Errorf("store: get of %d keys: the most is %d", len(keys), MaxGet)
+		return fmt.Errorf("store: get of %d keys: the maximum is %d", len(keys), MaxGet)
 	}
 	for _, k := range keys {
 		if err := CheckKey(k); err != nil {

@@ -5,7 +5,7 @@
 //
 // Get and Range are consistent: they see every commit that was answered before they
 // were called. A Range call sees each record consistently but is not a snapshot of the whole range, and two calls are
-// never one snapshot: a commit that acts on what was read must name the versions that were seen. Query reads an
+// never one snapshot: a commit that depends on earlier reads must name the versions that it saw. Query reads an
 // index and may be stale by any amount: it may miss a new record and may return one
 // as it was. Commit is atomic over all its operations, which may lie in any partitions.
 //
@@ -13,7 +13,7 @@
 // was deleted and made again starts at 1 again, so a key that can come back must not be
 // guarded by its version alone.
 //
-// These promises are what DynamoDB (TransactWriteItems, consistent Query, a global
+// These are promises that DynamoDB (TransactWriteItems, consistent Query, a global
 // secondary index) and SQLite can both keep; storetest holds every implementation to
 // them.
 package store
@@ -30,7 +30,7 @@ const (
 	MaxOps   = 100       // operations in one commit
 	MaxValue = 350 << 10 // bytes of one record's value; DynamoDB's item limit is 400 KB
 	MaxGet   = 100       // keys in one Get
-	// MaxCommit is the most bytes of all values of one commit; DynamoDB takes 4 MB in a
+	// MaxCommit is the maximum of bytes in all values of one commit; DynamoDB takes 4 MB in a
 	// transaction, keys and index entries counted.
 	MaxCommit = 3 << 20
 )
@@ -65,7 +65,7 @@ func (k Key) String() string { return k.Part + "|" + k.Sort }
 // Index names one of the two secondary indexes.
 type Index string
 
-// The secondary indexes. A record is in an index when it carries an entry for it.
+// The secondary indexes. A record is in an index when it has an entry for it.
 const (
 	Index1 Index = "index1"
 	Index2 Index = "index2"
@@ -109,7 +109,7 @@ const (
 const Absent int64 = 0
 
 // Put writes a record provided that its stored version is the given one (Absent: provided
-// that there is none). r.Version is ignored; the stored version becomes version+1.
+// that it does not exist). r.Version is ignored; the stored version becomes version+1.
 func Put(r Record, version int64) Op { return Op{kind: opPut, record: r, version: version} }
 
 // Append writes a record that must not exist yet and that no commit deletes while its own may be repeated. A commit of
@@ -132,8 +132,8 @@ func Check(k Key, version int64) Op {
 // Key returns the key that the operation is about.
 func (o Op) Key() Key { return o.record.Key }
 
-// IsPut reports whether the operation writes its record. It, IsDelete and IsCheck tell an
-// implementation what to do; Record and Expect give it the rest.
+// IsPut reports whether the operation writes its record. It, IsDelete and IsCheck give an
+// implementation the kind of operation; Record and Expect give it the rest.
 func (o Op) IsPut() bool { return o.kind == opPut }
 
 // Stays reports whether no commit deletes the record that the operation writes while that may be repeated.
@@ -145,7 +145,7 @@ func (o Op) IsDelete() bool { return o.kind == opDelete }
 // IsCheck reports whether the operation only checks.
 func (o Op) IsCheck() bool { return o.kind == opCheck }
 
-// Record returns what a Put writes, with the version that it will have.
+// Record returns the record that a Put writes, with the version that it will have.
 func (o Op) Record() Record {
 	r := o.record
 	r.Version = o.version + 1
@@ -167,7 +167,7 @@ type Scan struct {
 	Part    string
 	From    string // first sort key, inclusive; empty means from the start (from the end when Reverse)
 	To      string // bound, exclusive; empty means to the end (to the start when Reverse)
-	Limit   int    // most records to return; required, 1 to 1000
+	Limit   int    // maximum number of records to return; required, 1 to 1000
 	Reverse bool   // from high to low: From is then the highest key, inclusive, and To the lower bound, exclusive
 	// After continues behind the last record of an earlier page; it is that page's Next. The other
 	// fields must be the same. Records that were added or removed in between may or may not be
@@ -176,14 +176,14 @@ type Scan struct {
 }
 
 // Page is the answer to a Scan. Next is empty when there is no more; a full page may be the last
-// and still carry a Next whose page is empty. A page that is not full is the last. Next is the sort
+// and still have a Next whose page is empty. A page that is not full is the last. Next is the sort
 // key of the page's last record, in an index its Place.
 type Page struct {
 	Records []Record
 	Next    string
 }
 
-// Store is what every implementation provides. All methods may be called concurrently.
+// Store is implemented by each storage. All methods may be called concurrently.
 // Errors other than the three sentinels and a context's are failures of the storage itself.
 type Store interface {
 	// Get returns the records that exist among keys, in the order of keys, absent ones left
@@ -229,7 +229,7 @@ func CheckCommit(id string, ops []Op) error {
 		case op.version < 0 || op.IsDelete() && op.version == Absent:
 			return fmt.Errorf("store: operation on %s expects version %d", k, op.version)
 		case op.IsPut() && len(op.record.Value) > MaxValue:
-			return fmt.Errorf("store: value of %s has %d bytes, the most is %d", k, len(op.record.Value), MaxValue)
+			return fmt.Errorf("store: value of %s has %d bytes, the maximum is %d", k, len(op.record.Value), MaxValue)
 		}
 		if size += len(op.record.Value); size > MaxCommit {
 			return fmt.Errorf("store: the values of one commit have more than %d bytes", MaxCommit)
@@ -242,7 +242,7 @@ func CheckCommit(id string, ops []Op) error {
 				return err
 			}
 			if n := SortSize(Place(e, k)); n > MaxPlace {
-				return fmt.Errorf("store: the place of %s in %s has the size %d, the most is %d", k, index, n, MaxPlace)
+				return fmt.Errorf("store: the place of %s in %s has the size %d, the maximum is %d", k, index, n, MaxPlace)
 			}
 		}
 	}

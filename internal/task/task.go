@@ -1,5 +1,5 @@
-// Package task is the contract between a launcher and the runner that it starts: the facts that a launch needs about a
-// job, the runner's environment, the gate at which it waits, the secrets that come through it, and the meaning of a
+// Package task is the contract between a launcher and the runner that it starts: the facts that a launch needs about
+// a job, the runner's environment, the gate at which it waits, the secrets that come through it, and the meaning of a
 // size. Only this package writes and reads it, so that each shared name has one place. It starts nothing.
 //
 // A launcher may start the runner of an earlier or a later image. Unknown variables are ignored, and a missing one

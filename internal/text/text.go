@@ -1,5 +1,5 @@
-// Package text counts things, writes and shortens text for people and shells, and knows the characters that a terminal
-// does not show.
+// Package text counts things, writes and shortens text for people and shells, and knows the characters that a
+// terminal does not show.
 package text
 
 import (

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Visible makes characters visible that could hide, reorder or end the text around them: control characters, marks that
-// change the direction of writing, and characters without a width. Tabs and newlines stay.
+// Visible makes characters visible that could hide, reorder or end the text around them: control characters, marks
+// that change the direction of writing, and characters without a width. Tabs and newlines stay.
 func Visible(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if !strings.ContainsFunc(s, hidden) {
@@ -44,8 +44,8 @@ func hidden(r rune) bool {
 	return Invisible(r)
 }
 
-// Invisible reports whether a character has no width or no visible width, or changes the direction of writing. Variation
-// selectors are not invisible: they show on the character before them.
+// Invisible reports whether a character has no width or no visible width, or changes the direction of writing.
+// Variation selectors are not invisible: they show on the character before them.
 func Invisible(r rune) bool {
 	return unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }

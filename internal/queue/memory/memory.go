@@ -32,8 +32,8 @@ type Config struct {
 	Visibility  time.Duration // how long a received message is hidden; 0 means 30 s
 	MaxReceives int           // deliveries after which a message is a dead letter; 0 means never
 	DeadLetter  *Queue        // where dead letters go, at once receivable; nil drops them
-	// Duplicate delivers each message twice, even when the first delivery was deleted: what
-	// at-least-once allows at its worst. It is for tests of whatever receives.
+	// Duplicate delivers each message twice, even when the first delivery was deleted: the
+	// worst that at-least-once allows. It is for tests of receivers.
 	Duplicate bool
 }
 
@@ -48,7 +48,7 @@ type Queue struct {
 	kept    map[uint64]*entry // by key
 	hidden  []*entry          // the next to come back first
 	groups  map[string][]*entry
-	turn    []string // groups that have waiting messages, the next to be served first
+	order   []string // groups that have waiting messages, the next to be served first
 	waiting int
 }
 
@@ -109,31 +109,31 @@ func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 }
 
 // Receive implements queue.Queue.
-func (q *Queue) Receive(ctx context.Context, maxMessages int, most time.Duration) ([]queue.Message, error) {
-	if err := queue.CheckReceive(maxMessages, most); err != nil {
+func (q *Queue) Receive(ctx context.Context, maxMessages int, longest time.Duration) ([]queue.Message, error) {
+	if err := queue.CheckReceive(maxMessages, longest); err != nil {
 		return nil, err
 	}
-	end := time.Now().Add(most)
+	end := time.Now().Add(longest)
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("receive messages: %w", err)
 		}
 		messages, changed, next := q.take(maxMessages, end)
-		left := time.Until(next)
-		if len(messages) > 0 || left <= 0 && !next.Before(end) {
+		remaining := time.Until(next)
+		if len(messages) > 0 || remaining <= 0 && !next.Before(end) {
 			return messages, nil
 		}
-		_ = wait.Until(ctx, left, changed)
+		_ = wait.Until(ctx, remaining, changed)
 	}
 }
 
-// take hands out what waits. Where nothing does, it returns what to wait for: a change, or the time
+// take hands out waiting messages. If there are none, it returns a channel for changes, and the time
 // at which a hidden message comes back, at most end.
 func (q *Queue) take(maxMessages int, end time.Time) ([]queue.Message, <-chan struct{}, time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	q.settle(now)
+	q.reveal(now)
 	var out []queue.Message
 	for len(out) < maxMessages && q.waiting > 0 {
 		e := q.pop()
@@ -160,15 +160,15 @@ func (q *Queue) Hide(ctx context.Context, receipt string, d time.Duration) error
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	q.settle(now)
+	q.reveal(now)
 	e, latest := q.find(receipt)
 	if e == nil || !latest {
 		return fmt.Errorf("hide message: %w", queue.ErrStale)
 	}
 	q.remove(e)
 	q.hide(e, now.Add(d))
-	q.settle(now)
-	// Whoever waits for a message must see that the time of the next one has changed.
+	q.reveal(now)
+	// Waiting receivers must see that the time of the next message has changed.
 	q.wake()
 	return nil
 }
@@ -181,7 +181,7 @@ func (q *Queue) Delete(ctx context.Context, receipt string) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.settle(time.Now())
+	q.reveal(time.Now())
 	e, latest := q.find(receipt)
 	if e == nil {
 		return nil
@@ -201,12 +201,12 @@ func (q *Queue) Depth(ctx context.Context) (int, error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.settle(time.Now())
+	q.reveal(time.Now())
 	return q.waiting, nil
 }
 
-// settle moves every hidden message whose time has come.
-func (q *Queue) settle(now time.Time) {
+// reveal moves every hidden message whose time has come.
+func (q *Queue) reveal(now time.Time) {
 	for len(q.hidden) > 0 && !q.hidden[0].visibleAt.After(now) {
 		e := q.hidden[0]
 		q.remove(e)
@@ -235,7 +235,7 @@ func (q *Queue) add(id string, body []byte, group string, delay time.Duration) {
 	q.kept[e.key] = e
 	if delay > 0 {
 		q.hide(e, time.Now().Add(delay))
-		q.wake() // whoever waits must see when the next one comes
+		q.wake() // waiting receivers must see when the next one comes
 		return
 	}
 	q.push(e)
@@ -244,18 +244,18 @@ func (q *Queue) add(id string, body []byte, group string, delay time.Duration) {
 // push puts a message at the end of its group.
 func (q *Queue) push(e *entry) {
 	if q.groups[e.group] == nil {
-		q.turn = append(q.turn, e.group)
+		q.order = append(q.order, e.group)
 	}
 	q.groups[e.group] = append(q.groups[e.group], e)
 	q.waiting++
 	q.wake()
 }
 
-// pop takes the first message of the group whose turn it is, and puts that group last. There must be one.
+// pop takes the first message of the first group, and puts that group last. There must be one.
 func (q *Queue) pop() *entry {
-	group := q.turn[0]
+	group := q.order[0]
 	e := q.groups[group][0]
-	q.turn = append(q.turn[1:], group)
+	q.order = append(q.order[1:], group)
 	q.remove(e)
 	return e
 }
@@ -269,7 +269,7 @@ func (q *Queue) remove(e *entry) {
 	q.waiting--
 	if q.groups[e.group] = without(q.groups[e.group], e); len(q.groups[e.group]) == 0 {
 		delete(q.groups, e.group)
-		q.turn = without(q.turn, e.group)
+		q.order = without(q.order, e.group)
 	}
 }
 

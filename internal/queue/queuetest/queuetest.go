@@ -1,5 +1,5 @@
-// Package queuetest is the suite that every queue is held to. It assumes what package queue
-// promises and no more: no order, no single delivery, an approximate depth. It never sleeps: where a
+// Package queuetest is the suite that every queue is held to. It assumes the promises of package queue
+// and no more: no order, no single delivery, an approximate depth. It never sleeps: where a
 // message must come back, it waits in the queue's own long poll, so it runs against a queue in
 // memory (in a bubble of testing/synctest) and against one behind a network alike.
 package queuetest

@@ -3,7 +3,7 @@
 //
 // # Consistency model
 //
-// What SQS promises: every message at least once, in no order, its depth approximate. Groups are sent as
+// The promises of SQS: every message at least once, in no order, its depth approximate. Groups are sent as
 // message groups, which a standard queue serves fairly. A send whose answer was lost is repeated by the
 // SDK and may then be there twice. A receive that its caller gave up may have been answered all the same:
 // such a message comes back when its visibility time-out ends. An answer that arrived is always handed out, also when
@@ -32,7 +32,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// maxCall is what SQS takes in one call: the bytes of all bodies. (SQS API reference, SendMessageBatch.)
+// maxCall is the limit of SQS for one call: the bytes of all bodies. (SQS API reference, SendMessageBatch.)
 const maxCall = 1 << 20
 
 // defaultTimeout is how long a call may take where Config says nothing.
@@ -41,7 +41,7 @@ const defaultTimeout = 15 * time.Second
 // Config says which queue it is.
 type Config struct {
 	URL string // required
-	// Timeout bounds one call with its repeats, beyond what a receive waits; 0 means 15 s.
+	// Timeout bounds one call with its repeats, beyond the wait of a receive; 0 means 15 s.
 	Timeout time.Duration
 }
 
@@ -75,14 +75,14 @@ func (q *Queue) Send(ctx context.Context, body []byte, group string) error {
 	return err
 }
 
-// call makes a call that may take as long as the queue's time-out and wait. what and permission are for its error.
-func call[I, O any](ctx context.Context, q *Queue, wait time.Duration, what, permission string,
+// call makes a call that may take as long as the queue's time-out and wait. op and permission are for its error.
+func call[I, O any](ctx context.Context, q *Queue, wait time.Duration, op, permission string,
 	do func(context.Context, *I, ...func(*awssqs.Options)) (*O, error), in *I) (*O, error) {
 	bounded, cancel := context.WithTimeout(ctx, wait+q.timeout)
 	defer cancel()
 	out, err := do(bounded, in)
 	if err != nil {
-		return nil, q.failed(ctx, what, permission, err)
+		return nil, q.failed(ctx, op, permission, err)
 	}
 	return out, nil
 }
@@ -111,8 +111,8 @@ func (q *Queue) SendBatch(ctx context.Context, messages []queue.Outgoing) []erro
 	return errs
 }
 
-// split arranges the messages that may be sent, by their index, into calls that are not too long. What a
-// queue does not take gets its error.
+// split arranges the messages that may be sent, by their index, into calls that are not too long. The others
+// get their error.
 func split(messages []queue.Outgoing, errs []error) [][]int {
 	var parts [][]int
 	size := maxCall
@@ -245,18 +245,18 @@ func (q *Queue) count(ctx context.Context, names ...types.QueueAttributeName) (s
 	return sum, nil
 }
 
-// seconds rounds up: what is hidden for half a second must not come back at once.
+// seconds rounds up: a message that is hidden for half a second must not come back at once.
 func seconds(d time.Duration) int32 {
 	return int32((d + time.Second - 1) / time.Second) //nolint:gosec // every duration here was checked to be at most 12 h
 }
 
-// failed says what the error of a call means. ctx is the caller's: when it ended, that is the error.
-func (q *Queue) failed(ctx context.Context, what, permission string, err error) error {
+// failed classifies the error of a call. ctx is the caller's: when it ended, that is the error.
+func (q *Queue) failed(ctx context.Context, op, permission string, err error) error {
 	if ended := ctx.Err(); ended != nil {
-		return fmt.Errorf("%s queue %s: %w", what, q.name, ended)
+		return fmt.Errorf("%s queue %s: %w", op, q.name, ended)
 	}
 	if stale(err) {
-		return fmt.Errorf("%s queue %s: %w", what, q.name, queue.ErrStale)
+		return fmt.Errorf("%s queue %s: %w", op, q.name, queue.ErrStale)
 	}
 	switch class := awserr.Of(err); {
 	case class == awserr.NotFound:
@@ -264,9 +264,9 @@ func (q *Queue) failed(ctx context.Context, what, permission string, err error) 
 	case class == awserr.Denied:
 		return workflow.Refuse(workflow.ErrForbidden, "queue", "the queue %s may not be used: %s; its user needs the permission %s", q.name, awserr.Message(err), permission)
 	case class.Transient():
-		return fmt.Errorf("%s queue %s: %s (%s): %w", what, q.name, awserr.Message(err), class, workflow.ErrBusy)
+		return fmt.Errorf("%s queue %s: %s (%s): %w", op, q.name, awserr.Message(err), class, workflow.ErrBusy)
 	}
-	return workflow.Refuse(workflow.ErrInvalid, "queue", "%s queue %s: %s", what, q.name, awserr.Message(err))
+	return workflow.Refuse(workflow.ErrInvalid, "queue", "%s queue %s: %s", op, q.name, awserr.Message(err))
 }
 
 // stale reports whether an error says that a receipt no longer holds a message. SQS has a code only for a message that

@@ -33,7 +33,7 @@ func New(secrets *secretsmanager.Client, parameters Parameters) *Resolver {
 }
 
 // Resolve implements secrets.Resolver; see Ref for the form of references. The value of a whole secret or parameter
-// is its text or its bytes, unchanged; that of a key is what secrets.Pick finds.
+// is its text or its bytes, unchanged; that of a key is the one that secrets.Pick finds.
 func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String, error) {
 	if err := ctx.Err(); err != nil {
 		return redact.String{}, err
@@ -72,7 +72,7 @@ func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String
 	return secrets.Pick(*out.SecretString, ref.Key, "the secret "+ref.short())
 }
 
-// failed says what the error of the call means.
+// failed classifies the error of the call.
 func failed(ctx context.Context, ref Ref, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("read secret %s: %w", ref.short(), ended)

@@ -12,8 +12,8 @@ import (
 )
 
 // Parameters calls GetParameter of Systems Manager in a region for the ARN of a parameter, and returns its value,
-// decrypted. The SDK's client for it is linked by who reads parameters: it takes 2.7 MB, and the function of deliveries,
-// which reads none, has 0.2 MB left.
+// decrypted. Only programs that read parameters link the SDK's client for it: it takes 2.7 MB, and the function of
+// deliveries, which reads none, may grow by only 0.2 MB.
 type Parameters func(ctx context.Context, region, arn string) (string, error)
 
 // parameter reads a parameter, decrypted.

@@ -8,8 +8,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Ref is a parsed reference. It is written as the ARN of a secret or of a parameter, which may be followed by what is
-// wanted of it, in one of these forms:
+// Ref is a parsed reference. It is written as the ARN of a secret or of a parameter, which may be followed by the
+// wanted part, in one of these forms:
 //
 //	arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME#KEY
 //	arn:aws:secretsmanager:REGION:ACCOUNT:secret:NAME:KEY:STAGE:VERSION
@@ -27,7 +27,7 @@ type Ref struct {
 	Version string // id of a version
 }
 
-// maxRef is what a workspace may hold.
+// maxRef is the limit for a reference in a workspace.
 const maxRef = 2048
 
 // ParseRef reads a reference. An error does not repeat all of it, because it may be a secret that was put there by

@@ -1,7 +1,7 @@
 // Package local resolves references to secrets of one machine: file:NAME is a file of a directory
 // that only its owner can read, env:NAME a variable of the runner's environment that its
-// configuration names. Values are not encrypted on disk: whoever may read the owner's files may
-// read them.
+// configuration names. Values are not encrypted on disk: every user who may read the owner's files
+// may read them.
 package local
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// MaxValue is the most bytes that a secret may have.
+// MaxValue is the maximum size of a secret in bytes.
 const MaxValue = 64 << 10
 
 const (
@@ -162,7 +162,7 @@ func (f *Files) open() (*os.Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open directory of secrets: %w", err)
 	}
-	// What was opened must be what was checked.
+	// The opened directory must be the one that was checked.
 	opened, err := root.Stat(".")
 	if err != nil || !os.SameFile(info, opened) {
 		_ = root.Close()
@@ -211,18 +211,18 @@ func read(root *os.Root, name string) ([]byte, error) {
 	return value, nil
 }
 
-// private refuses what another user than this process's can read or owns.
-func private(info fs.FileInfo, what, want string) error {
+// private refuses files that another user than this process's can read or owns.
+func private(info fs.FileInfo, name, want string) error {
 	if info.Mode().Perm()&0o077 != 0 {
-		return workflow.Refuse(workflow.ErrForbidden, "secrets", "%s can be read by others (mode %04o); make it %s", what, info.Mode().Perm(), want)
+		return workflow.Refuse(workflow.ErrForbidden, "secrets", "%s can be read by others (mode %04o); make it %s", name, info.Mode().Perm(), want)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return workflow.Refuse(workflow.ErrForbidden, "secrets", "%s belongs to user %d, and this process runs as user %d", what, st.Uid, os.Geteuid())
+		return workflow.Refuse(workflow.ErrForbidden, "secrets", "%s belongs to user %d, and this process runs as user %d", name, st.Uid, os.Geteuid())
 	}
 	return nil
 }
 
-// refuseMissing says what to do about a secret that is not there, and passes on a refusal. Other errors come from
+// refuseMissing says what to do about a missing secret, and passes on a refusal. Other errors come from
 // the disk.
 func refuseMissing(err error, name string) error {
 	if errors.Is(err, fs.ErrNotExist) {

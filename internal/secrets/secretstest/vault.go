@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Vault is a fake of Vault's HTTP API: what reading a KV secrets engine takes, with version 2 mounted at secret/ and
+// Vault is a fake of Vault's HTTP API: the part that reads a KV secrets engine, with version 2 mounted at secret/ and
 // version 1 at old/kv/, a token that may read all but what lies below other/, and the AWS auth method at aws/. It
 // stands in for a server that this project cannot have: vault comes as a program only.
 //

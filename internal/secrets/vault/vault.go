@@ -35,7 +35,7 @@ const (
 	redirects = 3 // a standby node redirects to the active one
 )
 
-// Config says which server is asked, and as whom.
+// Config names the server, and the identity for its login.
 type Config struct {
 	Address   string // such as https://vault.example.com:8200, as in VAULT_ADDR
 	Namespace string // of Vault Enterprise; empty means none
@@ -84,7 +84,7 @@ func New(c Config) (*Resolver, error) {
 }
 
 // Resolve implements secrets.Resolver. A reference is vault:PATH#KEY with the path as in vault kv get PATH; the value
-// of the key is what secrets.Pick finds.
+// of the key is the one that secrets.Pick finds.
 func (r *Resolver) Resolve(ctx context.Context, reference string) (redact.String, error) {
 	if err := ctx.Err(); err != nil {
 		return redact.String{}, err
@@ -153,8 +153,8 @@ func plain(path string) bool {
 
 // secret reads a secret and returns it as a JSON object.
 //
-// What lies at the path is asked first, as Vault's own command line does. Only a KV engine is read: other paths of the
-// API tell the token itself (auth/token/lookup-self), or make credentials.
+// The engine at the path is looked up first, as Vault's own command line does. Only a KV engine is read: other paths
+// of the API return the token itself (auth/token/lookup-self), or create credentials.
 //
 // Source: Vault's HTTP API, "KV secrets engine" versions 1 and 2.
 func (s *Server) secret(ctx context.Context, token redact.String, path string) (string, error) {
@@ -166,7 +166,7 @@ func (s *Server) secret(ctx context.Context, token redact.String, path string) (
 		return "", err
 	}
 	name, below := strings.CutPrefix(path, mount.Path)
-	if !below || name == "" || mount.Type != "kv" && mount.Type != "generic" { // generic is what kv was called first
+	if !below || name == "" || mount.Type != "kv" && mount.Type != "generic" { // generic was the first name of kv
 		return "", workflow.Refuse(workflow.ErrInvalid, "secrets", "the path %s of Vault does not name a secret of a KV secrets engine", quote(path))
 	}
 	if mount.Options.Version != "2" {
@@ -181,12 +181,12 @@ func (s *Server) secret(ctx context.Context, token redact.String, path string) (
 	return string(versioned.Data), nil
 }
 
-// get reads what lies at a path of the API into data. The error names the path that the person gave.
+// get reads a path of the API into data. The error names the path that the person gave.
 func (s *Server) get(ctx context.Context, token redact.String, at, named string, data any) error {
 	return s.call(ctx, http.MethodGet, at, "read the secret "+quote(named)+" of Vault", token, nil, &struct{ Data any }{data})
 }
 
-// call makes a call. to says what it is for.
+// call makes a call. to names its purpose.
 func (s *Server) call(ctx context.Context, method, at, to string, token redact.String, body []byte, answer any) error {
 	var names []string
 	for name := range strings.SplitSeq("v1/"+at, "/") {
@@ -224,8 +224,8 @@ func (s *Server) call(ctx context.Context, method, at, to string, token redact.S
 	return nil
 }
 
-// refused says what a status means. Only the messages of a refused call are told: a secret that was deleted comes with
-// its metadata.
+// refused classifies a status. It repeats messages of refused calls only: the answer for a deleted secret has the
+// secret's metadata.
 func refused(status int, raw []byte, to string) error {
 	var answer struct{ Errors []string }
 	_ = json.Unmarshal(raw, &answer)
@@ -241,7 +241,7 @@ func refused(status int, raw []byte, to string) error {
 	return workflow.Refuse(workflow.ErrInvalid, "secrets", "cannot %s: status %d: %s", to, status, said)
 }
 
-// safe reports whether nobody else can read what is sent to an address.
+// safe reports whether nobody else can read data on its way to an address.
 func safe(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && outbound.Loopback(u.Hostname())
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// tries is how often a commit is sent whose answer is lost, before its caller is told.
+// tries is how often a commit is sent whose answer is lost, before its caller gets the error.
 const tries = 3
 
 // Commit implements store.Store. A commit whose answer was lost is sent again at once under the same id, as its caller
@@ -70,7 +70,7 @@ func alone(ops []store.Op) bool {
 // report a conflict.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
-// write makes or changes one record, for half of what a transaction costs. Neither call has a client token, so a
+// write makes or changes one record, for half the cost of a transaction. Neither call has a client token, so a
 // repeat is recognised by the mark that the first try left.
 func (s *Store) write(ctx context.Context, id string, mark string, put store.Op) error {
 	var err error
@@ -178,7 +178,7 @@ func (s *Store) cancelled(id string, mark string, ops []store.Op, e *types.Trans
 	return fmt.Errorf("commit %d operations to table %s: transaction cancelled: %s", len(ops), s.table, reasons(e))
 }
 
-// reasons lists what DynamoDB complains of, each once.
+// reasons lists the reasons that DynamoDB gives, each once.
 func reasons(e *types.TransactionCanceledException) string {
 	var all []string
 	for _, r := range e.CancellationReasons {
@@ -227,7 +227,7 @@ func refused(err error) bool {
 	return undone || invalid
 }
 
-// token is the client token of a commit: 36 characters, DynamoDB's most.
+// token is the client token of a commit: 36 characters, DynamoDB's maximum.
 func token(table, id string) string {
 	sum := sha256.Sum256([]byte(table + "\x00" + id))
 	return base64.RawURLEncoding.EncodeToString(sum[:27])

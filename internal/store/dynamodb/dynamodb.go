@@ -1,5 +1,5 @@
 // Package dynamodb is a store in one DynamoDB table. It keeps all promises of package store, for any
-// number of processes over one table, and what it has answered is kept by three zones.
+// number of processes over one table, and its answered writes are kept by three zones.
 //
 // # Consistency model
 //
@@ -23,7 +23,7 @@
 // may go on with the same id. A repeat is recognised as follows:
 //
 //   - A transaction carries a client token made of its id. For ten minutes DynamoDB answers a repeat as done,
-//     whatever became of the records, and refuses the same id with other operations.
+//     whatever the records are by then, and refuses the same id with other operations.
 //   - Each record carries a mark (a hash of id and operations) of each of its latest sixteen writes. When the
 //     condition of a commit does not hold, DynamoDB returns the item, and the marks show whether an earlier try of
 //     the same commit was applied. Lone updates and appends have only this; transactions need it when DynamoDB has
@@ -36,14 +36,14 @@
 //     and made again.
 //
 // To delete one record, or to create one that may be deleted, is a transaction as well: once the record is gone,
-// nothing in the table tells a repeat from a lost race.
+// nothing in the table distinguishes a repeat from a lost race.
 //
 // # Table
 //
 // The partition of a key is the partition key, its sort key the sort key, and the place in an index the
 // sort key of the index; the constants attr* are the names. Keys are kept as text in an encoding that keeps
 // their order (ASCII stands for itself), so that they can be read in a console, and values as text if they are
-// printable. The indexes carry keys alone, so a record that changes without moving in them is written
+// printable. The indexes hold keys alone, so a record that changes without moving in them is written
 // once, not three times.
 //
 // # Capacity
@@ -74,7 +74,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 )
 
-// Client is what a store needs of *dynamodb.Client.
+// Client is the part of *dynamodb.Client that a store needs.
 type Client interface {
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)

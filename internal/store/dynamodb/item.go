@@ -113,8 +113,8 @@ func record(it item) (store.Record, error) {
 	if r.Key, err = keyIn(it); err != nil {
 		return store.Record{}, err
 	}
-	fail := func(what string, err error) (store.Record, error) {
-		return store.Record{}, fmt.Errorf("the item %s: %s: %w", r.Key, what, err)
+	fail := func(op string, err error) (store.Record, error) {
+		return store.Record{}, fmt.Errorf("the item %s: %s: %w", r.Key, op, err)
 	}
 	if r.Version, err = numberOf(it, attrVersion); err != nil {
 		return fail(attrVersion, err)
@@ -201,7 +201,7 @@ func numberOf(it item, name string) (int64, error) {
 	return n, nil
 }
 
-// verdict is what a record whose version did not match a Put says about an earlier try of the same commit.
+// verdict is the evidence that a record, whose version did not match a Put, has of an earlier try of the same commit.
 type verdict int
 
 const (

@@ -160,7 +160,7 @@ func (s *Store) Query(ctx context.Context, index store.Index, scan store.Scan) (
 }
 
 // indexed reads the records of index entries. The index lags behind the table, so a record may be gone or lie
-// elsewhere by now: it is left out, and what is returned is never old.
+// elsewhere by now: it is left out, so a returned record is never old.
 func (s *Store) indexed(ctx context.Context, index store.Index, entries []item) ([]store.Record, error) {
 	var records []store.Record
 	for len(entries) > 0 {
@@ -240,12 +240,12 @@ func (s *Store) some(ctx context.Context, sp span, start item, limit int) (items
 
 // readError gives the error of a read its meaning. Any failure of the service that passes is busy: a read can be
 // repeated without harm, so its outcome is never unknown.
-func (s *Store) readError(ctx context.Context, what string, err error) error {
+func (s *Store) readError(ctx context.Context, op string, err error) error {
 	if ended := ctx.Err(); ended != nil {
-		return fmt.Errorf("%s: %w", what, ended)
+		return fmt.Errorf("%s: %w", op, ended)
 	}
 	if awserr.Of(err).Transient() {
-		return fmt.Errorf("%s: %w: %w", what, store.ErrBusy, err)
+		return fmt.Errorf("%s: %w: %w", op, store.ErrBusy, err)
 	}
-	return fmt.Errorf("%s, table %s: %w", what, s.table, err)
+	return fmt.Errorf("%s, table %s: %w", op, s.table, err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// maxSort is the most bytes that DynamoDB takes for a sort key, of a table and of an index.
+// maxSort is the maximum size in bytes of a sort key in DynamoDB, of a table and of an index.
 const maxSort = 1024
 
 // A key of a store may have any bytes, and DynamoDB orders text by the bytes of its UTF-8. Keys are kept as text,

@@ -90,12 +90,12 @@ func (s *Store) Query(ctx context.Context, index store.Index, scan store.Scan) (
 	return s.page(ctx, "query", partitions, scan, low, high)
 }
 
-func (s *Store) page(ctx context.Context, what string, partitions map[string]*sorted, scan store.Scan, low, high string) (store.Page, error) {
+func (s *Store) page(ctx context.Context, op string, partitions map[string]*sorted, scan store.Scan, low, high string) (store.Page, error) {
 	if err := store.CheckScan(scan); err != nil {
 		return store.Page{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return store.Page{}, fmt.Errorf("%s: %w", what, err)
+		return store.Page{}, fmt.Errorf("%s: %w", op, err)
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()

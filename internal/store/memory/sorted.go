@@ -7,7 +7,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// chunkMax is the most items in a chunk. Inserting moves at most one chunk's items and, once in
+// chunkMax is the maximum of items in a chunk. Inserting moves at most one chunk's items and, once in
 // chunkMax/2 inserts, the list of chunks: a partition of a million records has a few thousand.
 const chunkMax = 512
 
@@ -65,7 +65,7 @@ func (s *sorted) put(at string, r *store.Record) {
 	if len(items) < chunkMax {
 		return
 	}
-	// What arrives in order, as most does, leaves full chunks behind.
+	// Items that arrive in order, as is usual, leave full chunks behind.
 	cut := chunkMax / 2
 	if chunk == len(s.chunks)-1 && index == len(items)-1 {
 		cut = len(items) - 1

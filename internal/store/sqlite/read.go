@@ -26,7 +26,7 @@ func getSQL(keys int) string {
 	return one + strings.Repeat(" UNION ALL "+one, keys-1)
 }
 
-// scanKind is what the text of a scan depends on.
+// scanKind determines the SQL text of a scan.
 type scanKind struct {
 	index   store.Index // empty: the table
 	bounded bool        // has an upper bound

@@ -68,16 +68,16 @@ type file struct {
 	busy time.Duration
 }
 
-// connect returns up to most connections to the file, with the given settings over the common ones.
-func (f file) connect(most int, pragmas ...string) (*sql.DB, error) {
+// connect returns up to limit connections to the file, with the given settings over the common ones.
+func (f file) connect(limit int, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"_pragma": append([]string{fmt.Sprintf("busy_timeout(%d)", f.busy.Milliseconds())}, pragmas...)}
 	// The path is escaped, so that no file name is taken for a setting.
 	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", OmitHost: true, Path: f.path, RawQuery: q.Encode()}).String())
 	if err != nil {
 		return nil, err
 	}
-	db.SetMaxOpenConns(most)
-	db.SetMaxIdleConns(most)
+	db.SetMaxOpenConns(limit)
+	db.SetMaxIdleConns(limit)
 	return db, nil
 }
 
@@ -85,12 +85,12 @@ func (f file) connect(most int, pragmas ...string) (*sql.DB, error) {
 // second apply.
 var durable = []string{"synchronous(FULL)", "fullfsync(1)", "checkpoint_fullfsync(1)"}
 
-// connectWriter returns one connection that makes what it commits durable.
+// connectWriter returns one connection whose commits are durable.
 func (f file) connectWriter() (*sql.DB, error) {
 	return f.connect(1, append([]string{
 		"journal_mode(WAL)",
 		fmt.Sprintf("wal_autocheckpoint(%d)", 4<<20/pageSize),
-		"journal_size_limit(67108864)", // what a burst left behind of the log is given back
+		"journal_size_limit(67108864)", // after a burst, the log shrinks to this again
 	}, durable...)...)
 }
 
@@ -159,7 +159,7 @@ func (f file) make() error {
 	return nil
 }
 
-// inspect reports whether the file is empty. It changes nothing, and refuses what this program must not touch.
+// inspect reports whether the file is empty. It changes nothing, and refuses a file that this program must not touch.
 func (f file) inspect(ctx context.Context) (empty bool, err error) {
 	foreign := func(why string) error {
 		return fmt.Errorf("%s is not a Dayfly data file (%s): choose another file, or move this one away", f.path, why)
@@ -260,7 +260,7 @@ func Check(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// copyTo copies the file, whole and with what is still in its log, into a new one.
+// copyTo copies the whole file, with the records that are still in its log, into a new one.
 func (f file) copyTo(ctx context.Context, to string) (err error) {
 	db, err := f.connect(1)
 	if err != nil {
@@ -318,12 +318,13 @@ func (f file) fill(ctx context.Context, program string) (err error) {
 	return err
 }
 
-// worthCompacting is how many free bytes a file has at least that is written anew.
+// worthCompacting is the minimum of free bytes in a file that is rewritten.
 const worthCompacting = 64 << 20
 
-// compact writes a file anew of which more than half is free, as after a shorter retention. Free pages are used again,
-// so a file in which as much comes as goes does not grow, and is left alone. It takes as long as what is left takes to
-// be written, so it is done before anybody waits for the store. If it fails, the file stays as it is.
+// compact rewrites a file of which more than half is free, as after a shorter retention. Free pages are used again,
+// so a file with as many additions as deletions does not grow, and stays as it is. Compacting takes as long as
+// writing the remaining records, so it is done before anybody waits for the store. If it fails, the file stays as it
+// is.
 func (f file) compact(ctx context.Context, log *slog.Logger) {
 	db, err := f.connect(1)
 	if err != nil {
@@ -341,7 +342,7 @@ func (f file) compact(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// exec runs statements on a connection of its own, which makes what it changes durable.
+// exec runs statements on a connection of its own. Their changes are durable.
 func (f file) exec(ctx context.Context, statements string) (err error) {
 	db, err := f.connect(1, durable...)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package sqlite is a store in one SQLite file. It keeps all promises of package store, and what it
+// Package sqlite is a store in one SQLite file. It keeps all promises of package store, and a commit that it
 // has answered survives the loss of power.
 //
 // # Consistency model
@@ -116,7 +116,7 @@ func (s *Store) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return s.writer.do(ctx, size, run)
 }
 
-// toCommit returns what the writer is to run, and how many bytes of values it writes.
+// toCommit returns the func that the writer is to run, and how many bytes of values it writes.
 func toCommit(id string, ops []store.Op) (size int, run func(context.Context, *session) (answer, failure error)) {
 	// The writer may still read the values after the caller's context has ended, when they are the
 	// caller's again.
@@ -135,7 +135,7 @@ func toCommit(id string, ops []store.Op) (size int, run func(context.Context, *s
 	}
 }
 
-// PurgeLimit is the most records that one Purge deletes: it holds up commits while it works.
+// PurgeLimit is the maximum of records that one Purge deletes: it holds up commits while it works.
 const PurgeLimit = 200
 
 // Purge deletes up to PurgeLimit records whose Expires lies before now and returns how many it

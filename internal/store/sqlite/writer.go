@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// What is joined into one transaction is bounded, so that nobody waits for long on others.
+// Requests that are joined into one transaction are bounded, so that nobody waits for long on others.
 const (
 	groupRequests = 256
 	groupBytes    = 4 << 20
@@ -27,12 +27,12 @@ const span = 10 * time.Minute
 
 func spanOf(t time.Time) int64 { return t.Unix() / int64(span/time.Second) }
 
-// request asks the writer to run something within a transaction. answer is what the caller is told
+// request asks the writer to run something within a transaction. answer is returned to the caller
 // when the transaction is durable; failure means that the storage failed, and undoes it all.
 type request struct {
 	run  func(context.Context, *session) (answer, failure error)
 	size int        // bytes of values
-	done chan error // holds one, so that the writer never waits for a caller that left
+	done chan error // holds one, so that the writer never waits for a caller that gave up
 }
 
 // writer is the goroutine that writes, and the way to it.
@@ -203,8 +203,8 @@ func classed(err error) error {
 	return err
 }
 
-// note logs when the storage begins to fail and when it works again. Each caller gets its own error, which does not
-// tell an operator what to do.
+// note logs when the storage begins to fail and when it works again. Callers get their own errors, which do not help
+// an operator.
 func (w *writer) note(err error) {
 	switch {
 	case isBusy(err):
@@ -284,7 +284,7 @@ func (s *session) close() error {
 	return errors.Join(append(errs, s.db.Close())...)
 }
 
-// discard closes the session after a failure that its callers are told of.
+// discard closes the session after a failure. Its callers get the error.
 func (s *session) discard() *session {
 	_ = s.close()
 	return nil
@@ -401,12 +401,12 @@ func (s *session) forget(ctx context.Context, came int) error {
 	if now.Sub(s.lastForget).Abs() < time.Minute {
 		return nil
 	}
-	most := 2*came + 64
-	n, err := s.exec(ctx, s.forgetOld, spanOf(now), most)
+	limit := 2*came + 64
+	n, err := s.exec(ctx, s.forgetOld, spanOf(now), limit)
 	if err != nil {
 		return err
 	}
-	if n < int64(most) {
+	if n < int64(limit) {
 		s.lastForget = now
 	}
 	return nil

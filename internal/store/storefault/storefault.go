@@ -29,7 +29,7 @@ type Faults struct {
 	LostAnswer  float64 // a commit is answered ErrUnknown after it was applied, or lost its race
 	BusyRead    float64 // a Get, Range or Query is answered ErrBusy
 	Stale       float64 // a Query is answered as of earlier commits
-	Lag         int     // the most commits that a stale Query is behind; 0 means 64
+	Lag         int     // maximum of commits that a stale Query is behind; 0 means 64
 }
 
 // Counts says how often each fault was made.
@@ -170,7 +170,7 @@ func (s *Store) busyRead(ctx context.Context) bool {
 	return true
 }
 
-// images reads what the operations are about to change. Any state that a record really had will do
+// images reads the records that the operations are about to change. Any state that a record really had will do
 // for an index that may be stale by any amount, so no lock is held between this and the commit.
 func (s *Store) images(ctx context.Context, ops []store.Op) map[store.Key]*store.Record {
 	before := map[store.Key]*store.Record{}

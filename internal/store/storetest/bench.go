@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Benchmark measures what callers wait for: commits alone and at once, and reading a page of a partition
+// Benchmark measures the calls that callers wait for: commits alone and at once, and reading a page of a partition
 // that holds few or many records, which should cost the same.
 func Benchmark(b *testing.B, open func(b *testing.B) store.Store) {
 	b.Helper()
@@ -25,7 +25,7 @@ func Benchmark(b *testing.B, open func(b *testing.B) store.Store) {
 	}
 }
 
-// small is a record of the size of most: a few hundred bytes, in one index.
+// small is a record of the usual size: a few hundred bytes, in one index.
 func small(part, sort string) store.Record {
 	return store.Record{
 		Key:     store.Key{Part: part, Sort: sort},

@@ -212,7 +212,7 @@ func comesBackWhole(f fixture) {
 			f.eventually(index, store.Scan{Part: e.Part, Limit: 5}, []store.Record{at(r, 1)})
 		}
 	}
-	// What a put leaves out is gone.
+	// Fields that a put leaves out are gone.
 	bare := store.Record{Key: records[4].Key}
 	f.commit(store.Put(bare, 1))
 	f.wantSame([]store.Record{at(bare, 2)}, f.get(bare.Key))
@@ -242,10 +242,10 @@ func limitsAreUsable(f fixture) {
 
 	// A full commit of full values.
 	var ops []store.Op
-	left := store.MaxCommit
-	for i := 0; left > 0; i++ {
-		n := min(left, store.MaxValue)
-		left -= n
+	remaining := store.MaxCommit
+	for i := 0; remaining > 0; i++ {
+		n := min(remaining, store.MaxValue)
+		remaining -= n
 		ops = append(ops, store.Put(store.Record{Key: f.key("big", fmt.Sprint(i)), Value: big[:n]}, store.Absent))
 	}
 	f.commit(ops...)
@@ -326,11 +326,11 @@ func repeatIsDone(f fixture) {
 	k, other := f.key("p", "a"), f.key("q", "b")
 	f.commit(store.Put(value(other, "one"), store.Absent))
 	id := newID()
-	commit := func(what string) {
+	commit := func(step string) {
 		f.Helper()
 		err := f.store.Commit(f.Context(), id, store.Put(value(k, "mine"), store.Absent), store.Delete(other, 1))
 		if err != nil {
-			f.Fatalf("%s: got %v, want it done", what, err)
+			f.Fatalf("%s: got %v, want it done", step, err)
 		}
 	}
 	commit("first time")

@@ -97,7 +97,7 @@ func createHasOneWinner(f fixture) {
 		var winner atomic.Value
 		f.each(workers, func(f fixture, i int) {
 			mine := fmt.Sprint("worker ", i)
-			// What comes along with the record is as lost as the record.
+			// The second record of the commit is lost with the first.
 			err := f.try(store.Put(value(k, mine), store.Absent), store.Put(value(f.key("with", fmt.Sprint(round, i)), mine), store.Absent))
 			switch {
 			case err == nil:
@@ -226,14 +226,14 @@ func answeredIsSeen(f fixture) {
 					return
 				default:
 				}
-				least := answered.Load()
+				minVersion := answered.Load()
 				_, version, err := f.number(k)
-				if err != nil || version < least {
-					f.Errorf("got version %d (%v) after version %d was answered", version, err, least)
+				if err != nil || version < minVersion {
+					f.Errorf("got version %d (%v) after version %d was answered", version, err, minVersion)
 					return
 				}
 				page, err := f.store.Range(f.Context(), store.Scan{Part: k.Part, Limit: 5})
-				if err != nil || least > 0 && (len(page.Records) != 1 || page.Records[0].Version < version) {
+				if err != nil || minVersion > 0 && (len(page.Records) != 1 || page.Records[0].Version < version) {
 					f.Errorf("range after version %d: %v (%v)", version, page.Records, err)
 					return
 				}

@@ -45,7 +45,7 @@ func entryLives(f fixture) {
 		f.commit(store.Put(first, store.Absent))
 		f.eventually(index, here, []store.Record{at(first, 1)})
 
-		// The entry stays, the record changes: the index carries it whole.
+		// The entry stays, the record changes: the index returns it whole.
 		changed := in(value(k, "y"), index, f.entry("i", "m"))
 		f.commit(store.Put(changed, 1))
 		f.eventually(index, here, []store.Record{at(changed, 2)})
@@ -207,7 +207,7 @@ func pagesThroughTies(f fixture) {
 	f.eventually(index, store.Scan{Part: f.part("i"), Limit: 99, Reverse: true}, want)
 }
 
-// What stays in place is returned once, whatever comes, goes and moves around it: never twice, and
+// Records that stay in place are returned once, whatever comes, goes and moves around them: never twice, and
 // left out only while the index is stale.
 func pagesWhileMoving(f fixture) {
 	var missed []string

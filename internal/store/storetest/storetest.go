@@ -22,7 +22,7 @@ import (
 )
 
 // Run holds the stores that open returns to the contract. open is called once for each test, and
-// closes what it opened with t.Cleanup.
+// closes its store with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
 	run(t, open, false)
@@ -61,7 +61,7 @@ type test struct {
 	run  func(f fixture)
 }
 
-// fixture is what a test works with: a store that is used as a correct caller uses it, and names that
+// fixture is the environment of a test: a store that is used as a correct caller uses it, and names that
 // nobody else uses.
 type fixture struct {
 	*testing.T
@@ -165,7 +165,7 @@ func list(ctx context.Context, s store.Scan, read func(context.Context, store.Sc
 		case page.Next == "":
 			return all, nil
 		case len(page.Records) < s.Limit:
-			return nil, fmt.Errorf("a page of %d records of %d carries a Next", len(page.Records), s.Limit)
+			return nil, fmt.Errorf("a page of %d records of %d has a Next", len(page.Records), s.Limit)
 		case page.Next == s.After:
 			return nil, errors.New("a page names itself as the next")
 		}
@@ -203,13 +203,13 @@ func (f fixture) eventually(index store.Index, s store.Scan, want []store.Record
 // poll asks done until it says yes. It waits on the clock only where the store needs it.
 func (f fixture) poll(done func() bool, complaint func() string) {
 	f.Helper()
-	const most = 4 * time.Minute
+	const limit = 4 * time.Minute
 	start := time.Now()
 	for try := 0; ; try++ {
 		if done() {
 			return
 		}
-		if time.Since(start) > most {
+		if time.Since(start) > limit {
 			f.Fatal(complaint())
 		}
 		wait(f.Context(), try)
@@ -266,7 +266,7 @@ func isSentinel(err error) bool {
 	return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnknown)
 }
 
-// caller is a store as a correct caller uses it: what was busy is tried again, and a commit whose
+// caller is a store as a correct caller uses it: a busy call is tried again, and a commit whose
 // outcome is unknown is repeated with the same id. It gives up once the outcome stays unknown: a store may no longer
 // know it where the record was written many times since.
 type caller struct{ store.Store }

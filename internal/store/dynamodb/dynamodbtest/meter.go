@@ -7,9 +7,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Meter is a store that adds up what its calls would cost in DynamoDB. Over a store in memory it says what
-// a change of the rules costs, or a larger installation, without a table. What it counts is what the service
-// counts, as far as every call is answered in one piece; a test compares the two.
+// Meter is a store that adds up the costs of its calls in DynamoDB. Over a store in memory it shows the cost of
+// a change of the rules, or of a larger installation, without a table. It counts as the service does, provided
+// that every call is answered in one piece; a test compares the two.
 type Meter struct {
 	inner store.Store
 
@@ -21,7 +21,7 @@ type Meter struct {
 // NewMeter returns a meter at zero over a store.
 func NewMeter(inner store.Store) *Meter { return &Meter{inner: inner} }
 
-// Used returns what was used since the last Reset, and by how many calls of the store.
+// Used returns the units used since the last Reset, and the number of calls of the store.
 func (m *Meter) Used() (Units, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

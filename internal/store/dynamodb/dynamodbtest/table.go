@@ -1,4 +1,4 @@
-// Package dynamodbtest makes the table of a DynamoDB store for tests, and says what calls of a store cost in it.
+// Package dynamodbtest makes the table of a DynamoDB store for tests, and computes the cost of a store's calls in it.
 // An installation makes its table by a template, which a test compares with Schema.
 package dynamodbtest
 
@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Schema is what the table of a store looks like, for whoever makes it, and for whoever compares a
+// Schema is the schema of the table of a store, for programs that create it, and for a test that compares a
 // template with it.
 type Schema struct {
 	PartitionKey, SortKey string // attributes of the primary key; like all key attributes they are of type S
@@ -25,7 +25,7 @@ type Schema struct {
 	PointInTimeRecovery   bool   // the table is the only owner of the state of every workflow
 }
 
-// IndexSchema is one global secondary index. It carries keys alone (KEYS_ONLY), so that a record that
+// IndexSchema is one global secondary index. It holds keys alone (KEYS_ONLY), so that a record that
 // changes and stays where it is costs nothing in it.
 type IndexSchema struct {
 	Name                  string

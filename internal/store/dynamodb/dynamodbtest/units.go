@@ -7,8 +7,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 )
 
-// Units are what DynamoDB counts and charges for: a read unit is a strongly consistent read of up to 4 KB, a
-// write unit a write of up to 1 KB. What a transaction writes counts twice. (Developer Guide, "DynamoDB read
+// Units are the units that DynamoDB charges for: a read unit is a strongly consistent read of up to 4 KB, a
+// write unit a write of up to 1 KB. Writes in a transaction count twice. (Developer Guide, "DynamoDB read
 // and write operations" and "Working with transactions".)
 type Units struct{ Read, Write float64 }
 
@@ -23,8 +23,8 @@ const (
 // units is how many units of a size n bytes are; nothing costs as much as little.
 func units(n, size int) float64 { return float64(max(1, (n+size-1)/size)) }
 
-// ItemSize is what a record that was written by package dynamodb counts, in bytes: names and values of all
-// attributes, the marks of its latest writes included.
+// ItemSize is the billed size in bytes of a record that package dynamodb wrote: names and values of all
+// attributes, including the marks of its latest writes.
 func ItemSize(r store.Record) int {
 	size := keySize(r.Key) + len("ver") + numberSize(r.Version)
 	if len(r.Value) > 0 {
@@ -40,7 +40,7 @@ func ItemSize(r store.Record) int {
 	return size + int(min(r.Version, marks))*mark
 }
 
-// entrySize is what a record counts in an index, which has the keys alone.
+// entrySize is the billed size of a record's entry in an index, which has the keys alone.
 func entrySize(r store.Record, index store.Index) int { return keySize(r.Key) + placeSize(r, index) }
 
 // keySize is the size of the primary key. The text of a key is as long as its SortSize.
@@ -60,7 +60,7 @@ func numberSize(n int64) int {
 	return (len(strings.TrimRight(strconv.FormatInt(n, 10), "0"))+1)/2 + 1
 }
 
-// GetUnits is what a Get costs that found these records among so many keys, each named once.
+// GetUnits is the cost of a Get that found these records among so many keys, each named once.
 func GetUnits(keys int, found []store.Record) Units {
 	u := Units{Read: float64(keys - len(found))}
 	for _, r := range found {
@@ -69,7 +69,7 @@ func GetUnits(keys int, found []store.Record) Units {
 	return u
 }
 
-// RangeUnits is what a Range costs that returned these records, if it took one call.
+// RangeUnits is the cost of a Range that returned these records, if it took one call.
 func RangeUnits(found []store.Record) Units {
 	size := 0
 	for _, r := range found {
@@ -78,7 +78,7 @@ func RangeUnits(found []store.Record) Units {
 	return Units{Read: units(size, readUnit)}
 }
 
-// QueryUnits is what a Query costs that returned these records: half of a consistent read for the
+// QueryUnits is the cost of a Query that returned these records: half of a consistent read for the
 // entries of the index, and the records themselves.
 func QueryUnits(index store.Index, found []store.Record) Units {
 	size := 0
@@ -89,7 +89,7 @@ func QueryUnits(index store.Index, found []store.Record) Units {
 	return u.Plus(GetUnits(len(found), found))
 }
 
-// CommitUnits is what a commit costs that is applied; before are the records as they were, by key. One that
+// CommitUnits is the cost of a commit that is applied; before are the records as they were, by key. One that
 // loses its race costs as much of the table, and nothing of the indexes.
 func CommitUnits(ops []store.Op, before map[store.Key]store.Record) Units {
 	times := 2.0
@@ -119,7 +119,7 @@ func CommitUnits(ops []store.Op, before map[store.Key]store.Record) Units {
 	return u
 }
 
-// entryUnits is what an index costs when a record changes: nothing where its entry stays, one write to make
+// entryUnits is the cost of an index when a record changes: nothing where its entry stays, one write to make
 // or to remove it, two to move it.
 func entryUnits(was, now store.Record, index store.Index) float64 {
 	from, had := was.Indexes[index]
