@@ -15,8 +15,8 @@ const (
 	MaxApprovalExpires     = 7 * 24 * time.Hour
 )
 
-// Approval is what an organization, a project or a workspace requires before a plan is applied. Each level is met by
-// itself: a plan that one of them wants approved needs an approval.
+// Approval is the requirement of an organization, a project or a workspace before a plan is applied. Each level
+// counts by itself: a plan needs an approval if one of them requires it.
 type Approval struct {
 	Required       bool     `json:"required" doc:"Whether what changes the state is applied only as a plan that was approved" example:"true"`
 	NotBySubmitter bool     `json:"not_by_submitter,omitempty" doc:"Whether somebody else than who submitted the run or changed the workspace last must approve"`
@@ -25,7 +25,7 @@ type Approval struct {
 	Rules          []string `json:"rules,omitempty" maxItems:"10" doc:"Which plans need an approval: destroys, replaces, changes > N. Without any, all that change something; with some, others are approved by themselves" example:"destroys"`
 }
 
-// Text says what is required, for people; nil requires nothing.
+// Text describes the requirement, for people; nil requires nothing.
 func (a *Approval) Text() string {
 	if a == nil || !a.Required {
 		return "none"
@@ -46,11 +46,11 @@ func (a *Approval) Text() string {
 	return out
 }
 
-// PlanMade is the plan that a preview left to be approved. Two hashes name it: that of the bundle, which has the plan
-// file and what it was made from, and that of the summary of the planned changes, which whoever approves is shown.
+// PlanMade is the plan that a preview stored for its approval. Two hashes name it: that of the bundle, which has the
+// plan file and its inputs, and that of the summary of the planned changes, which approvers see.
 //
-// Values says nothing to who does not guess it, but few unknown values can be guessed. So it is kept only to be compared,
-// and is taken out of all that people and runs are given.
+// Values is a hash, but a few unknown values can be guessed from it. So it is kept only to be compared, and is
+// removed from all answers to people and runs.
 type PlanMade struct {
 	Artifact string `json:"artifact" maxLength:"200" doc:"Name of the bundle among the artifacts of the run" example:"plan/bundle.tar"`
 	Size     int64  `json:"size" minimum:"1" doc:"Bytes of the bundle" example:"20480"`
@@ -89,7 +89,7 @@ const (
 	ReviewCarried = "carried_over"
 )
 
-// Review is what became of a plan that needs an approval.
+// Review is the outcome of a plan that needs an approval.
 type Review struct {
 	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,stale,unchanged,awaiting_merge,carried_over" doc:"Where it stands" example:"waiting"`
 	Stale          string             `json:"stale,omitempty" doc:"What has changed since, of a plan that is stale" example:"the state has moved since the plan was made: its serial was 7, and is 8"`
@@ -137,7 +137,7 @@ func (in WithReason) Check() error {
 	return workflow.CheckText("reason", in.Reason, utf8.UTFMax*200)
 }
 
-// Plan is what a preview would change, as people read it: structure, never values.
+// Plan is the changes of a preview, as people read them: structure, never values.
 type Plan struct {
 	Workflow  string    `json:"workflow" doc:"Id of the preview" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Workspace string    `json:"workspace" doc:"Name of the workspace" example:"network"`

@@ -20,9 +20,9 @@ const HeaderInput = "Dayfly-Input"
 
 // Kinds of artifact.
 const (
-	ArtifactPlan  = "plan"  // what an approval lets an update apply: see PlanMade
+	ArtifactPlan  = "plan"  // a plan that an update applies once it is approved: see PlanMade
 	ArtifactState = "state" // a state that was pulled, or that could not be written
-	ArtifactFile  = "file"  // left by a step
+	ArtifactFile  = "file"  // stored by a step
 
 	ArtifactOutputs = "outputs" // values of sensitive outputs, for runs of other workspaces alone
 )
@@ -72,7 +72,7 @@ const (
 	MaxArtifactName  = 200
 )
 
-// Directories of artifacts' names. What lies in the first is the runner's own.
+// Directories of artifacts' names. The first is the runner's own.
 const (
 	PlanDir  = "plan/"
 	FilesDir = "files/"
@@ -146,7 +146,7 @@ type Transfer struct {
 	Header map[string]string `json:"header,omitempty" doc:"Headers of the request"`
 }
 
-// Where the bytes of artifacts lie in a place: a bucket keeps what lies in the second one longer.
+// Where the bytes of artifacts lie in a place: a bucket keeps those in the second one longer.
 const (
 	artifactsTop = "runs"
 	erroredTop   = "errored"
@@ -166,12 +166,12 @@ func ArtifactKey(org, workspaceID, workflowID string, attempt int, name string) 
 	return path.Join(top, org, workspaceID, workflowID, strconv.Itoa(attempt), name)
 }
 
-// PushedKey names a state that is to be pushed, which a person has placed. Its name says what it is.
+// PushedKey names a state that a person has uploaded to be pushed. Its name is its SHA-256.
 func PushedKey(org, workspaceID, sha256 string) string {
 	return ArtifactsOf(org, workspaceID) + path.Join("push", sha256)
 }
 
-// CheckArtifactName refuses what is not a name of an artifact: a path below plan/ or files/ of plain characters, which
+// CheckArtifactName refuses invalid names. A name is a path below plan/ or files/ of plain characters, which
 // means the same as a file, in a URL and as a key of S3.
 func CheckArtifactName(name string) error {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@+=,-"

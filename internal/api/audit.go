@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// AuditEvent is one change or refusal, and who made it.
+// AuditEvent is one change or refusal, with its actor.
 type AuditEvent struct {
 	ID      string    `json:"id,omitempty" doc:"Where it lies in the trail; ids sort by time" example:"00001771150000000000/4Jv0aZ2b"`
 	At      time.Time `json:"at" doc:"When it happened"`
@@ -35,13 +35,13 @@ type AuditFilter struct {
 	Outcome string
 	Since   time.Time // the zero time: from the beginning
 	Until   time.Time // it is not part of it; the zero time: to the end
-	After   string    // with OldestFirst: only what comes after this id
+	After   string    // with OldestFirst: only events after this id
 	Order   string    // empty means NewestFirst
 	Cursor  string
 	Limit   int // 0 leaves it to the control plane
 }
 
-// All says whether it leaves nothing out of what lies between its bounds.
+// All reports whether it passes every event between its bounds.
 func (f AuditFilter) All() bool { return f.Actor+f.Action+f.Target+f.Outcome == "" }
 
 // Has says whether an entry passes, its time aside.
@@ -62,7 +62,7 @@ type Seal struct {
 	At       time.Time `json:"at" doc:"When it was made"`
 }
 
-// SealPage is one page of seals, the oldest first, and what there is in all.
+// SealPage is one page of seals, the oldest first, and their total.
 type SealPage struct {
 	Items     []Seal      `json:"items" nullable:"false" doc:"The seals of the page"`
 	Next      string      `json:"next,omitempty" doc:"Cursor of the following page; empty at the end"`

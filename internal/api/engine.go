@@ -16,7 +16,7 @@ const (
 	EngineCommand    = "command"
 )
 
-// Engine is what the command line, the control plane and the runner all go by. How an engine is found and run is in
+// Engine has the facts about an engine for the command line, the control plane and the runner. How it is run is in
 // internal/runner/engine.
 type Engine struct {
 	Name       string
@@ -76,7 +76,7 @@ func EngineNames() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// Runs says whether the engine can do what a run of this type and operation asks for.
+// Runs reports whether the engine can do runs of this type and operation.
 func (e Engine) Runs(t workflow.Type, op workflow.Operation) bool {
 	return e.Name != "" && t == workflow.InsightsScan || t == workflow.PolicyEvaluation && e.Evaluates || t == workflow.Deployment && slices.Contains(e.Operations, op)
 }

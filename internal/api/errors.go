@@ -51,13 +51,13 @@ func Kinds() []Kind { return slices.Clone(kinds) }
 // CodeInternal is the code of an error that the caller can do nothing about.
 const CodeInternal = "internal"
 
-// HeaderRequestID names a request, in its answer and in the log of whoever served it.
+// HeaderRequestID names a request, in its answer and in the log of its server.
 const HeaderRequestID = "X-Request-Id"
 
 // RequestID is the id that a caller gave its request, where that is short and plain, else a new one.
 func RequestID(given string) string {
-	const most, plain = 64, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+/-"
-	if given == "" || len(given) > most || strings.Trim(given, plain) != "" {
+	const limit, plain = 64, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+/-"
+	if given == "" || len(given) > limit || strings.Trim(given, plain) != "" {
 		return rand.Text()[:12]
 	}
 	return given
@@ -86,7 +86,7 @@ type FieldError struct {
 }
 
 // ProblemFor turns an error of the rules into its answer. An error that is not a refusal becomes an internal one that
-// does not tell its cause: log it before.
+// does not show its cause: log it before.
 func ProblemFor(err error) Problem {
 	for _, row := range kinds {
 		if !errors.Is(err, row.Err) {
@@ -119,7 +119,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// longestRetryAfter bounds what anybody may ask us to wait.
+// longestRetryAfter bounds the wait that a server may ask for.
 const longestRetryAfter = 24 * time.Hour
 
 // ParseRetryAfter reads a Retry-After header, in seconds or as a date; 0 means that it says nothing. It is at most a day.
@@ -133,7 +133,7 @@ func ParseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(d, 0), longestRetryAfter)
 }
 
-// Said is what an error says, without the request that it was said to: the same trouble says the same again.
+// Said is the message of an error without its request, so that equal errors have equal messages.
 func Said(err error) string {
 	if e, ok := errors.AsType[*workflow.Error](err); ok {
 		return e.Message
@@ -177,7 +177,7 @@ func (p Problem) Err(retryAfter time.Duration) error {
 	}
 }
 
-// Ours reports whether the answer carries a code of ours: then it came from the control plane (or a
+// Ours reports whether the answer has a code of ours: then it came from the control plane (or a
 // relay), and not from a gateway between.
 func (p Problem) Ours() bool {
 	for _, row := range kinds {

@@ -17,9 +17,9 @@ const (
 	maxFlag  = 500
 )
 
-// flagsOf are the flags that a workspace may add to the steps of an engine. What Dayfly sets itself is not among them, nor
-// what it relies on: where the state is, that it is locked, which plan is made and applied, what is shown of it. A word in
-// capitals stands for a value.
+// flagsOf are the flags that a workspace may add to the steps of an engine. Flags that Dayfly sets itself or relies
+// on are not among them: the place of the state, its lock, the plan that is made and applied, and its output. A word
+// in capitals stands for a value.
 func flagsOf(engine string) map[string][]string {
 	init := []string{"-upgrade", "-get=false", "-plugin-dir=PATH", "-lockfile=readonly", "-lock-timeout=DURATION"}
 	apply := []string{"-parallelism=NUMBER", "-lock-timeout=DURATION", "-compact-warnings"}

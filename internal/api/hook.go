@@ -42,7 +42,7 @@ func EngineSteps(engine string) []string {
 	}
 }
 
-// Changing reports whether what a step did stands although a hook after it fails. Of the others, nothing is done yet.
+// Changing reports whether the effects of a step remain if a hook after it fails. The other steps have none.
 func Changing(step string) bool {
 	return !slices.Contains([]string{StepInit, StepPlan, StepCheck}, step)
 }
@@ -62,8 +62,9 @@ func (h Hook) Title() string {
 	return text.Cut(title, 64)
 }
 
-// Script is what a hook runs, and what its digest is made of: with \n at the end of each line, and without the blanks
-// before it and the empty lines at the end. Both are the same text, so no other script has the digest of an approved one.
+// Script is the text that a hook runs, and that its digest covers: with \n at the end of each line, and without the
+// blanks before it and the empty lines at the end. Both are the same text, so no other script has the digest of an
+// approved one.
 func (h Hook) Script() string {
 	lines := strings.Split(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(h.Run), "\n")
 	for i := range lines {

@@ -18,14 +18,14 @@ import (
 // MaxLaunchMessage bounds one launch message in bytes. A real one has less than two thousand.
 const MaxLaunchMessage = 32 << 10
 
-// Bounds of what a launch message names of the runner's machine. No secret has a longer reference.
+// Bounds of the names in a launch message from the runner's machine. No secret has a longer reference.
 const (
 	MaxSecretRefs = 80
 	MaxSecretRef  = 160
 	MaxStateOlds  = 8
 )
 
-// LaunchMessage is what the poller puts into the queue and the dispatcher takes out: everything
+// LaunchMessage is the message that the poller puts into the queue and the dispatcher takes out: everything
 // that a launch needs and nothing secret, because the job token is sealed in the ticket.
 type LaunchMessage struct {
 	task.Needs
@@ -36,8 +36,8 @@ type LaunchMessage struct {
 	Operation     workflow.Operation `json:"operation,omitempty"`
 	ReadsState    bool               `json:"reads_state,omitempty"` // it changes no state
 	SentAtMS      int64              `json:"sent_at_ms"`            // the sender's clock, milliseconds since 1970
-	LaunchSeconds float64            `json:"launch_seconds"`        // left of the launch window at that time
-	// Placement is where the sender tries the launch itself, once, with these very bytes; whoever takes the message
+	LaunchSeconds float64            `json:"launch_seconds"`        // rest of the launch window at that time
+	// Placement is where the sender tries the launch itself, once, with these very bytes; the receiver of the message
 	// begins there. Empty if the sender does not try.
 	Placement string `json:"placement,omitempty"`
 }
@@ -60,7 +60,7 @@ func (m LaunchMessage) Age(now time.Time) time.Duration {
 	return max(0, now.Sub(time.UnixMilli(m.SentAtMS)))
 }
 
-// Window is what is left of the launch window; it is negative once that has passed.
+// Window is the rest of the launch window; it is negative once that has passed.
 func (m LaunchMessage) Window(now time.Time) time.Duration {
 	return Seconds(m.LaunchSeconds) - m.Age(now)
 }
@@ -126,7 +126,7 @@ func DecodeLaunchMessage(body []byte) (LaunchMessage, error) {
 }
 
 func tooLongLaunch(n int) error {
-	return workflow.Refuse(workflow.ErrTooLarge, "", "the launch message has %d bytes; the most is %d", n, MaxLaunchMessage)
+	return workflow.Refuse(workflow.ErrTooLarge, "", "the launch message has %d bytes; at most %d are allowed", n, MaxLaunchMessage)
 }
 
 func (m LaunchMessage) check() error {
@@ -134,8 +134,8 @@ func (m LaunchMessage) check() error {
 		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
 	}
 	for _, f := range []struct {
-		name, value string
-		least, most int
+		name, value       string
+		shortest, longest int
 	}{
 		{"ticket", m.Ticket, 1, 2 << 10},
 		{"job", m.Job, 1, 128},
@@ -149,8 +149,8 @@ func (m LaunchMessage) check() error {
 		{"placement", m.Placement, 0, 128},
 		{"type", string(m.Type), 1, 32},
 	} {
-		if len(f.value) < f.least || len(f.value) > f.most {
-			return bad(f.name, "has %d bytes; it needs %d to %d", len(f.value), f.least, f.most)
+		if len(f.value) < f.shortest || len(f.value) > f.longest {
+			return bad(f.name, "has %d bytes; it needs %d to %d", len(f.value), f.shortest, f.longest)
 		}
 		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return bad(f.name, "holds a byte outside printable ASCII")
@@ -190,19 +190,19 @@ func (m LaunchMessage) check() error {
 // MaxReportText is how many bytes of text a report about a launch or a task takes.
 const MaxReportText = 1000
 
-// ReportText shortens a text to what a report takes, at a character's border.
+// ReportText shortens a text to the limit of a report, at a character's border.
 func ReportText(s string) string { return text.Head(s, MaxReportText) }
 
-// Seconds turns a number of seconds from the wire into a duration, keeping within what a duration
+// Seconds converts a number of seconds from the wire to a duration, within the range that a duration
 // can hold.
 func Seconds(s float64) time.Duration {
-	const most = float64(1<<62) / float64(time.Second)
+	const limit = float64(1<<62) / float64(time.Second)
 	switch {
 	case s != s: // not a number
 		return 0
-	case s > most:
+	case s > limit:
 		return 1 << 62
-	case s < -most:
+	case s < -limit:
 		return -(1 << 62)
 	}
 	return time.Duration(s * float64(time.Second))

@@ -36,7 +36,7 @@ const (
 	MaxLifetime     = 12 * time.Hour
 )
 
-// Issuer is a provider whose OIDC tokens the organization takes, and what their holders become.
+// Issuer is a provider whose OIDC tokens the organization accepts, with the rules for their holders.
 type Issuer struct {
 	Name       string       `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"github"`
 	URL        string       `json:"url" maxLength:"512" doc:"Its address, exactly as its tokens say it in iss; it never changes" example:"https://token.actions.githubusercontent.com"`
@@ -65,15 +65,15 @@ func (i Issuer) Normal(organization string) Setting {
 		i.Algorithms = []string{"RS256", "ES256"}
 	}
 	if i.Pipelines != nil {
-		i.Pipelines = new(i.Pipelines.settled(i.URL))
+		i.Pipelines = new(i.Pipelines.withHost(i.URL))
 	}
 	_, known := i.Owners()
 	i.Shared = i.Shared || known
 	return i
 }
 
-// sharedHosts are issuers of which strangers get tokens too, with the claims that hold an id of an owner which is never
-// given to another. A name is not enough: whoever takes over a name that was given up gets tokens with it.
+// sharedHosts are issuers of which strangers get tokens too, with the claims that hold an owner's id, which is never
+// reused. A name is not enough: the next owner of a name that was given up gets tokens with it.
 var sharedHosts = map[string][]string{
 	"token.actions.githubusercontent.com": {"repository_owner_id", "repository_id", "enterprise_id"},
 	"gitlab.com":                          {"namespace_id", "project_id"},
@@ -110,7 +110,7 @@ func (i Issuer) Owners() (claims []string, known bool) {
 	return claims, known
 }
 
-// IssuerLogin is what a command line needs to log people in. None of it is secret.
+// IssuerLogin has the data that a command line needs to log people in. None of it is secret.
 type IssuerLogin struct {
 	ClientID string   `json:"client_id" minLength:"1" maxLength:"256" doc:"Id of a public client of the issuer, without a secret" example:"dayfly-cli"`
 	Scopes   []string `json:"scopes,omitempty" maxItems:"20" doc:"Scopes that are asked for; default openid, profile and email" example:"[\"openid\",\"profile\",\"email\"]"`
@@ -128,8 +128,8 @@ type Pipelines struct {
 	Host string `json:"host,omitempty" maxLength:"255" doc:"Host of the repositories that its tokens name; default github.com for GitHub's issuer, else the host of url" example:"github.com"`
 }
 
-// settled is the pipelines with their host, which is implied by the address of the issuer where it is left out.
-func (p Pipelines) settled(issuer string) Pipelines {
+// withHost is the pipelines with their host. The default is implied by the issuer's address.
+func (p Pipelines) withHost(issuer string) Pipelines {
 	if u, err := url.Parse(issuer); err == nil && p.Host == "" {
 		if p.Host = u.Host; strings.EqualFold(u.Hostname(), "token.actions.githubusercontent.com") {
 			p.Host = "github.com"
@@ -139,7 +139,7 @@ func (p Pipelines) settled(issuer string) Pipelines {
 	return p
 }
 
-// TrustRule says which tokens of an issuer are trusted, and what their holder becomes.
+// TrustRule says which tokens of an issuer are trusted, and the kind and role of their holder.
 type TrustRule struct {
 	Description        string               `json:"description,omitempty" maxLength:"200" doc:"What the rule is for" example:"deployments of the main branch"`
 	Claims             map[string]string    `json:"claims" doc:"For each claim the value that it must have; * stands for any characters. One of several values of a claim is enough. Parts of a nested claim are joined with a dot" example:"{\"repository_owner_id\":\"1234567\",\"repository\":\"acme/network\"}"`
@@ -153,7 +153,7 @@ type TrustRule struct {
 	MaxLifetimeSeconds int                  `json:"max_lifetime_seconds,omitempty" minimum:"60" maximum:"43200" doc:"Longest lifetime of a token; default 3600" example:"3600"`
 }
 
-// GroupRole is what the members of a group may do.
+// GroupRole is the roles of the members of a group.
 type GroupRole struct {
 	Role   string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization" example:"viewer"`
 	Grants map[string]string `json:"grants,omitempty" doc:"Roles in projects" example:"{\"global\":\"operator\"}"`
@@ -259,7 +259,7 @@ func (r TokenRequest) Form() url.Values {
 	return f
 }
 
-// IssuedToken is what POST /v1/token gives: a token that ends by itself.
+// IssuedToken is the answer of POST /v1/token: a token that expires.
 type IssuedToken struct {
 	AccessToken     string `json:"access_token" doc:"The token: keep it secret" example:"dfs_..."`
 	IssuedTokenType string `json:"issued_token_type" doc:"What kind of token it is" example:"urn:dayfly:token-type:access_token:service"`

@@ -22,7 +22,7 @@ const (
 	MaxLogLines     = 5000      // lines of one call
 	DefaultLogQuota = 64 << 20  // of one attempt's log, as Weight counts
 
-	// MaxLogTail is the most that a LogTail has, compressed; MaxLogTailText, before that.
+	// MaxLogTail is the maximum size of a LogTail, compressed; MaxLogTailText, before that.
 	MaxLogTail     = 512 << 10
 	MaxLogTailText = 8 << 20
 
@@ -42,10 +42,10 @@ func ParseLogQuota(s string) (int64, error) {
 	return int64(n) << 20, nil //nolint:gosec // at most 1024
 }
 
-// Weight is what a line takes of its log's quota: its text, but no less than 32 bytes.
+// Weight is a line's share of its log's quota: its text, but no less than 32 bytes.
 func (l LogLine) Weight() int64 { return int64(max(len(l.Text), minWeight)) }
 
-// Wire is about what a line takes on the wire, and no less than its short form.
+// Wire is about the size of a line on the wire, and no less than its short form.
 func (l LogLine) Wire() int {
 	n := 96 + len(l.Step) + len(l.Text)
 	for i := range len(l.Text) {
@@ -85,8 +85,8 @@ func (l LogLine) Append(b []byte) []byte {
 
 var errLogLine = errors.New("this is not a line of a log")
 
-// ParseLogLine reads the short form that b begins with, of n bytes; n is 0 where b holds only a part of it. What b
-// holds may come from anybody: bytes that are not valid text within the bounds are refused.
+// ParseLogLine reads the short form that b begins with, of n bytes; n is 0 where b holds only a part of it. b is not
+// trusted: bytes that are not valid text within the bounds are refused.
 func ParseLogLine(b []byte) (l LogLine, n int, err error) {
 	at, n := binary.Varint(b)
 	if n < 0 {
@@ -98,18 +98,18 @@ func ParseLogLine(b []byte) (l LogLine, n int, err error) {
 	l.At, l.More = time.Unix(0, at).UTC(), b[n] == 1
 	n++
 	for _, f := range []struct {
-		to   *string
-		most uint64
+		to    *string
+		limit uint64
 	}{{&l.Step, MaxLogStep}, {&l.Text, MaxLogText}} {
 		size, used := binary.Uvarint(b[n:])
 		switch {
-		case used < 0, size > f.most:
+		case used < 0, size > f.limit:
 			return l, 0, errLogLine
-		case used == 0, size > uint64(len(b)-n-used): //nolint:gosec // used is at most what is left
+		case used == 0, size > uint64(len(b)-n-used): //nolint:gosec // used is at most len(b)-n
 			return l, 0, nil
 		}
 		n += used
-		end := n + int(size) //nolint:gosec // below most
+		end := n + int(size) //nolint:gosec // below limit
 		*f.to, n = strings.ToValidUTF8(string(b[n:end]), "?"), end
 	}
 	return l, n, nil
@@ -121,13 +121,13 @@ type LogTail struct {
 	Lines []byte `json:"lines" doc:"The lines, each in its short form, compressed by gzip"`
 }
 
-// Unpack returns the lines of a tail. It reads no more than the bounds allow, whatever it was given.
+// Unpack returns the lines of a tail. It reads no more than the bounds allow, whatever the input.
 func (t LogTail) Unpack() ([]LogLine, error) {
-	bad := func(what string) ([]LogLine, error) {
-		return nil, workflow.Refuse(workflow.ErrInvalid, "tail", "%s", what)
+	bad := func(problem string) ([]LogLine, error) {
+		return nil, workflow.Refuse(workflow.ErrInvalid, "tail", "%s", problem)
 	}
 	if t.First < 0 || len(t.Lines) > MaxLogTail {
-		return bad(fmt.Sprintf("the tail begins at line %d and has %d bytes; the most is %d", t.First, len(t.Lines), MaxLogTail))
+		return bad(fmt.Sprintf("the tail begins at line %d and has %d bytes; at most %d are allowed", t.First, len(t.Lines), MaxLogTail))
 	}
 	z, err := gzip.NewReader(bytes.NewReader(t.Lines))
 	if err != nil {

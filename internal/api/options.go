@@ -83,8 +83,8 @@ func (o *Options) Summary() string {
 	return text.Cut(strings.Join(parts, "; "), 300)
 }
 
-// Check refuses options that a run cannot have: those that its engine does not know, and those that contradict what the
-// run does. It is a pure function, by which the control plane and the runner go.
+// Check refuses options that a run cannot have: those that its engine does not know, and those that contradict its
+// operation. It is a pure function, for the control plane and the runner.
 func (o *Options) Check(engine string, src Source, t workflow.Type, op workflow.Operation) error {
 	if o == nil {
 		return nil
@@ -140,7 +140,7 @@ func (o *Options) checkTexts(engine string) error {
 	return CheckVarFiles("options.var_files", engine, o.VarFiles)
 }
 
-// checkRun compares the options with what the run does.
+// checkRun compares the options with the run's type and operation.
 func (o *Options) checkRun(src Source, t workflow.Type, op workflow.Operation) error {
 	updates := op == workflow.Preview || op == workflow.Update
 	switch {

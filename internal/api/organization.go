@@ -50,7 +50,7 @@ type OrganizationSettings struct {
 	Version           int64     `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
-// Restored counts what was ended after a control plane's records were restored from an earlier copy.
+// Restored counts the things that were ended after a control plane's records were restored from an earlier copy.
 type Restored struct {
 	Workflows  int `json:"workflows"`  // cancelled, because they had not started
 	Plans      int `json:"plans"`      // expired, that waited for an approval or for a merge

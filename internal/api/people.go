@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Roles of a user token. Each may do what those before it may.
+// Roles of a user token. Each includes those before it.
 const (
 	RoleViewer   = "viewer"
 	RoleOperator = "operator"
@@ -131,7 +131,7 @@ type NewToken struct {
 // FirstAdmin is the name of the principal that an organization begins with.
 const FirstAdmin = "admin"
 
-// PrincipalRef names a principal. Its id says who it is; its name is only shown.
+// PrincipalRef names a principal. Its id identifies it; its name is only shown.
 type PrincipalRef struct {
 	ID   string `json:"id" doc:"Id of the principal, which never changes" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	Name string `json:"name" doc:"Its name" example:"ann"`
@@ -153,7 +153,7 @@ func (ps PrincipalRefs) Names() (names []string) {
 	return names
 }
 
-// Principal is somebody, or a program, to whom tokens can be given. Its name is never given to another.
+// Principal is a person or a program that can hold tokens. Its name is never reused.
 type Principal struct {
 	PrincipalRef
 	CreatedAt time.Time `json:"created_at" doc:"When it was made"`
@@ -197,7 +197,7 @@ func Roles(role string, grants map[string]string) string {
 // LogValue keeps the value out of logs.
 func (t TokenValue) LogValue() slog.Value { return slog.StringValue("token " + t.Token.ID) }
 
-// Identity is who a token speaks for.
+// Identity is the principal or pool that a token speaks for.
 type Identity struct {
 	Organization string            `json:"organization" doc:"Organization of the token" example:"default"`
 	Name         string            `json:"name" doc:"Name of the principal that the token speaks for; of a pool's token, that of the token" example:"ann"`
@@ -294,7 +294,7 @@ func (w Workflow) Did() bool {
 	return w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation)
 }
 
-// Slot is the right to change a workspace's state, and who holds it.
+// Slot is the right to change a workspace's state, with its holder.
 type Slot struct {
 	Workspace string     `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Holder    *Workflow  `json:"holder,omitempty" doc:"The workflow that holds it; none where the workspace is free"`
@@ -304,7 +304,7 @@ type Slot struct {
 	Refusal   string     `json:"refusal,omitempty" doc:"Why it cannot be unlocked; none where it can" example:"the workspace is free"`
 }
 
-// Activity is what goes on in a workspace.
+// Activity is the running and waiting work of a workspace.
 type Activity struct {
 	Workspace string      `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Project   string      `json:"project" doc:"Name of its project" example:"global"`
@@ -321,7 +321,7 @@ type Activity struct {
 	OutputsAt *time.Time   `json:"outputs_at,omitempty" doc:"When the run ended that left the outputs which others get; only in the answer about one workspace"`
 }
 
-// Drift is what a scan found.
+// Drift is the differences that a scan found.
 type Drift struct {
 	Workflow  string    `json:"workflow" doc:"Id of the scan" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Resources int       `json:"resources" doc:"Resources that differ from the state" example:"1"`

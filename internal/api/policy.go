@@ -10,8 +10,8 @@ import (
 
 // How strictly the policies of a group hold.
 const (
-	PolicyAdvisory  = "advisory"  // what they deny is told, and stops nothing
-	PolicyMandatory = "mandatory" // what they deny stops the run before anything is applied
+	PolicyAdvisory  = "advisory"  // denied findings are reported, and stop nothing
+	PolicyMandatory = "mandatory" // denied findings stop the run before anything is applied
 	PolicyWaivable  = "waivable"  // as mandatory, but an admin may give a waiver
 )
 
@@ -71,7 +71,7 @@ type Policy struct {
 	Waivers     []PolicyWaiver `json:"waivers,omitempty" doc:"Waivers that this run may use"`
 }
 
-// PolicyWaiver is what a run needs to know of a waiver.
+// PolicyWaiver is the part of a waiver that a run needs.
 type PolicyWaiver struct {
 	Name    string `json:"name" maxLength:"64" doc:"Name of the waiver" example:"legacy-bucket"`
 	Rule    string `json:"rule" maxLength:"255" doc:"The rule that is waived" example:"main.deny_public_bucket"`
@@ -82,14 +82,14 @@ type PolicyWaiver struct {
 	Until   time.Time `json:"until,omitzero" doc:"Runs that start before this time may pass" example:"2027-03-31T00:00:00Z"`
 }
 
-// What came of a rule.
+// Outcomes of a rule.
 const (
 	FindingDenied = "denied" // it stops the run, unless the group is advisory
 	FindingWarned = "warned" // the rule only warns
 	FindingWaived = "waived" // it would stop the run, but there is a waiver
 )
 
-// PolicyResult is what a policy group says of a run.
+// PolicyResult is the result of a policy group for a run.
 type PolicyResult struct {
 	Group       string          `json:"group" maxLength:"64" doc:"Name of the policy group" example:"network-rules"`
 	Enforcement string          `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"How strictly it held" example:"mandatory"`
@@ -120,8 +120,8 @@ type PolicyFinding struct {
 // PolicyProgram is the name of the program that evaluates policies. It lies beside the runner.
 const PolicyProgram = "dayfly-policy"
 
-// PolicyQuery is what the runner writes to the standard input of dayfly-policy evaluate, and PolicyAnswer what that
-// writes to its standard output. Both programs are of one version.
+// PolicyQuery is the standard input of dayfly-policy evaluate, which the runner writes, and PolicyAnswer its standard
+// output. Both programs are of one version.
 type PolicyQuery struct {
 	Input    json.RawMessage `json:"input"` // a plan or a state, as the engine shows it in JSON
 	Packages []PolicyPackage `json:"packages"`
@@ -138,7 +138,7 @@ type PolicyAnswer struct {
 	Packages []PackageAnswer `json:"packages"`
 }
 
-// PackageAnswer is what one package says of the input.
+// PackageAnswer is the result of one package for the input.
 type PackageAnswer struct {
 	Name     string           `json:"name"`
 	Rules    int              `json:"rules"`           // that were evaluated

@@ -24,7 +24,7 @@ const (
 
 // Process names a process that works as an instance.
 type Process struct {
-	Boot  string // made anew with each start; empty: it is not told from others of its instance
+	Boot  string // made anew with each start; empty: it is not distinguished from others of its instance
 	After string // the process before it in the same data directory; empty: there was none
 }
 
@@ -37,7 +37,7 @@ type Claimed struct {
 	Deliveries        bool    `json:"deliveries,omitempty" doc:"Whether deliveries wait for the pool's side"`
 }
 
-// Job is what one claim hands out.
+// Job is a run that a claim hands out.
 type Job struct {
 	task.Needs
 
@@ -72,7 +72,7 @@ const (
 	LaunchFailed   = "failed"   // permanent: no retry can help
 )
 
-// Launch reports what became of a launch.
+// Launch reports the outcome of a launch.
 type Launch struct {
 	Attempt      int             `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
 	Kind         string          `json:"kind" enum:"launched,progress,refused,failed" doc:"What became of it: launched, the launcher took it; progress, it moves towards running; refused, it is tried again; failed, no retry can help"`
@@ -93,7 +93,7 @@ type Lost struct {
 	Reason workflow.Reason `json:"reason,omitempty" doc:"What ended it, where the launcher knows: out_of_memory, spot_taken or relay_lost" example:"out_of_memory"`
 }
 
-// JobState is what a pool may know of a job, and whether it still wants it.
+// JobState is the part of a job's state that a pool may see, and whether the job is still wanted.
 type JobState struct {
 	ID               string         `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Known            bool           `json:"known" doc:"Whether there is such a workflow in this pool" example:"true"`

@@ -27,7 +27,7 @@ type ProjectSettings struct {
 	Version     int64     `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
 
-// Assignments are what a pool is assigned to.
+// Assignments are the projects and workspaces that a pool is assigned to.
 type Assignments struct {
 	All        bool     `json:"all,omitempty" doc:"Every workspace; the names of the pool are kept and act when this is taken away"`
 	Workspaces []string `json:"workspaces,omitempty" maxItems:"500" doc:"Names of workspaces" example:"network"`
@@ -36,7 +36,7 @@ type Assignments struct {
 	Namespaces []string `json:"namespaces,omitempty" maxItems:"500" doc:"Namespaces"`
 }
 
-// AssignmentChange changes what a pool is assigned to, all at once.
+// AssignmentChange changes the assignments of a pool, all at once.
 type AssignmentChange struct {
 	Add    Assignments `json:"add,omitzero" doc:"What is assigned"`
 	Remove Assignments `json:"remove,omitzero" doc:"What is taken away; a name that is not assigned is refused"`

@@ -13,13 +13,13 @@ const (
 	HostGitLab = "gitlab" // GitLab, also self-managed
 )
 
-// HostAddress is the address of the web pages of a kind of git host; empty for a kind that there is not.
+// HostAddress is the address of the web pages of a kind of git host; empty for an unknown kind.
 func HostAddress(kind string) string {
 	return map[string]string{HostGitHub: "https://github.com", HostGitLab: "https://gitlab.com"}[kind]
 }
 
-// GitHost is a git host whose webhooks are taken, and at which pull requests are answered. The control plane holds no
-// credential of it: what is wanted of it is a delivery, which the side of a pool performs with that of token_ref.
+// GitHost is a git host whose webhooks are accepted, and at which pull requests are answered. The control plane holds
+// no credential for it: each call to it is a delivery, which a pool makes with the credential of token_ref.
 type GitHost struct {
 	Name        string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"github"`
 	Description string     `json:"description,omitempty" maxLength:"1000" doc:"What it is for"`
@@ -48,7 +48,7 @@ func (g GitHost) Normal(string) Setting {
 	return g
 }
 
-// Member says who somebody at a git host is here. A host gives names to others once they are given up, and ids never.
+// Member maps a user of a git host to a principal. A host reuses names that were given up, but never ids.
 type Member struct {
 	ID          int64             `json:"id" minimum:"1" doc:"Number of the user at the host, which never changes" example:"583231"`
 	Principal   string            `json:"principal" minLength:"1" maxLength:"320" doc:"Who it is here, so that nobody approves what they submitted: the name of a principal, or ISSUER/SUBJECT of an issuer" example:"anna"`
@@ -57,13 +57,13 @@ type Member struct {
 	Grants      map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
 }
 
-// WebhookSecret is what a webhook at a git host is made with. It is shown once.
+// WebhookSecret is the secret for a webhook at a git host. It is shown once.
 type WebhookSecret struct {
 	URL    string `json:"url" doc:"Where the host sends its events; a path, where the control plane does not know its own address" example:"https://dayfly.example.com/v1/webhooks/default/github"`
 	Secret string `json:"secret" doc:"The secret (GitHub) or signing token (GitLab) of the webhook" example:"whsec_..."`
 }
 
-// WebhookTaken is what came of an event.
+// WebhookTaken is the outcome of an event.
 type WebhookTaken struct {
 	IsTaken bool   `json:"is_taken" doc:"Whether something follows from it"`
 	Reason  string `json:"reason" doc:"What, or why not" example:"the pull request is read"`
@@ -78,7 +78,7 @@ const (
 	DeliverShow = "pull_show" // its status is set and its comment edited
 )
 
-// HostCall is what a git host is asked for, with the pool's credential.
+// HostCall is a call to a git host, with the pool's credential.
 type HostCall struct {
 	Kind       string    `json:"host" enum:"github,gitlab" doc:"What it is" example:"github"`
 	URL        string    `json:"url" doc:"Address of its web pages" example:"https://github.com"`
@@ -113,7 +113,7 @@ const (
 	PullMerged = "merged"
 )
 
-// PullFacts is what a git host says of a pull request.
+// PullFacts has the facts about a pull request from its git host.
 type PullFacts struct {
 	State          string        `json:"state" enum:"open,closed,merged" doc:"Where it stands"`
 	Head           string        `json:"head" maxLength:"64" doc:"Its newest commit"`

@@ -1,6 +1,6 @@
 package api
 
-// Names of the session tags that tell a role's trust policy, and what its sessions do, whose run it is.
+// Names of the session tags that identify a run, for the role's trust policy and in the trail of its sessions.
 const (
 	TagOrganization = "organization"
 	TagWorkspace    = "workspace"    // its name, for people: no policy may rely on it
@@ -8,7 +8,7 @@ const (
 )
 
 // Role is the role of a run's cloud account: the runner assumes it, resolves the run's secrets with it and
-// lends it to the engine. All of it is said by the control plane, none by who runs the code.
+// serves its credentials to the engine. All fields come from the control plane, none from the code of the run.
 type Role struct {
 	ARN        string            `json:"arn" doc:"ARN of the role" example:"arn:aws:iam::123456789012:role/dayfly/default/network"`
 	ExternalID string            `json:"external_id" doc:"The workspace's id, which a trust policy compares with sts:ExternalId" example:"ws_01k1xz4m2p7q9r3s5t8v"`

@@ -16,7 +16,7 @@ const (
 	HeaderBoot    = "Dayfly-Boot"
 )
 
-// HeaderTicket carries the ticket of a call to a relay whose gateway needs the Authorization header for
+// HeaderTicket holds the ticket of a call to a relay whose gateway needs the Authorization header for
 // itself, as one that checks AWS signatures does. Elsewhere the ticket is the call's bearer token.
 const HeaderTicket = "Dayfly-Ticket"
 
@@ -28,8 +28,8 @@ type Run struct {
 	Boot     string // 32 hexadecimal digits, made in memory when the runner begins
 }
 
-// Start asks for a run. It names what of this list the runner knows, because an older one would not notice that
-// it does not: a kind of state, an operation, an instruction.
+// Start asks for a run. It names the features that the runner knows: kinds of state, operations, instructions. An
+// older runner would not notice one that it does not know.
 type Start struct {
 	Knows []string `json:"knows,omitempty" maxItems:"50" doc:"Words for what this runner can do and older ones cannot" example:"take_over"`
 }
@@ -39,9 +39,9 @@ const (
 	knowsTakeOver  = "take_over"
 	knowsBeginAnew = "begin_anew"
 	knowsArchive   = "archive"
-	knowsPlan      = "plan" // to leave a plan that can be approved, and to apply one
+	knowsPlan      = "plan" // to store a plan that can be approved, and to apply one
 	knowsPath      = "directory_path"
-	knowsPull      = "pull_request" // to keep what the machine lends its engines from the code of a pull request
+	knowsPull      = "pull_request" // to keep the machine's credentials for engines from the code of a pull request
 
 	knowsVersion    = "git_version"
 	knowsSubmodules = "git_submodules"
@@ -56,7 +56,7 @@ const (
 	KnowsPolicies   = "policies"     // to hold its run to policies, and to evaluate a state
 )
 
-// RunnerKnows is what a runner of this version names at its start.
+// RunnerKnows is the features that a runner of this version names at its start.
 func RunnerKnows() []string {
 	return []string{
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
@@ -66,31 +66,31 @@ func RunnerKnows() []string {
 	}
 }
 
-// Needs is what a run of the spec needs its runner to know.
+// Needs is the features that a run of the spec needs of its runner.
 func (s Spec) Needs() []string {
 	var out []string
 	kind := s.State.Kind
 	if s.Engine == EngineCommand && s.State.Directory() == "" {
-		kind = "" // its commands are told of nothing else
+		kind = "" // its commands get nothing else
 	}
-	for _, what := range RunnerKnows() {
+	for _, feature := range RunnerKnows() {
 		switch {
-		case what == kind, what == string(s.Operation), what == knowsTakeOver && s.TakeOver, what == knowsBeginAnew && s.BeginAnew,
-			what == knowsArchive && s.Source.Archive != nil, what == knowsPlan && (s.For != "" || s.Plan != nil), what == knowsPath && s.Source.Path != "",
-			what == knowsPull && s.PullRequest, what == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
-			what == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, what == knowsModules && len(s.Modules) > 0,
-			what == knowsFlags && len(s.Flags) > 0, what == knowsVarFiles && len(s.VarFiles) > 0, what == knowsOptions && s.Options != nil,
-			what == knowsFiles && len(s.Files) > 0, what == knowsHooks && len(s.Hooks) > 0,
-			what == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
-			what == KnowsPolicies && (len(s.Policies) > 0 || s.Type == workflow.PolicyEvaluation),
-			what == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
-			out = append(out, what)
+		case feature == kind, feature == string(s.Operation), feature == knowsTakeOver && s.TakeOver, feature == knowsBeginAnew && s.BeginAnew,
+			feature == knowsArchive && s.Source.Archive != nil, feature == knowsPlan && (s.For != "" || s.Plan != nil), feature == knowsPath && s.Source.Path != "",
+			feature == knowsPull && s.PullRequest, feature == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
+			feature == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, feature == knowsModules && len(s.Modules) > 0,
+			feature == knowsFlags && len(s.Flags) > 0, feature == knowsVarFiles && len(s.VarFiles) > 0, feature == knowsOptions && s.Options != nil,
+			feature == knowsFiles && len(s.Files) > 0, feature == knowsHooks && len(s.Hooks) > 0,
+			feature == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
+			feature == KnowsPolicies && (len(s.Policies) > 0 || s.Type == workflow.PolicyEvaluation),
+			feature == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
+			out = append(out, feature)
 		}
 	}
 	return out
 }
 
-// Control is what every answer to a runner carries. Seconds count from when the request was
+// Control is part of every answer to a runner. Seconds count from when the request was
 // sent.
 type Control struct {
 	Cancel           bool    `json:"cancel" doc:"Whether the runner is to interrupt its engine and end"`
@@ -111,7 +111,7 @@ type Heartbeat struct {
 	Step string `json:"step,omitempty" maxLength:"64" doc:"Name of the step that it is in" example:"plan"`
 }
 
-// Spec is what a run does. It holds references to secrets, never values.
+// Spec specifies a run. It holds references to secrets, never values.
 type Spec struct {
 	Workflow     string             `json:"workflow" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Attempt      int                `json:"attempt" doc:"Number of the attempt, counted from 1" example:"1"`
@@ -148,7 +148,7 @@ type Spec struct {
 	ShareOutputs bool             `json:"share_outputs,omitempty" doc:"Whether to leave the values of sensitive outputs as an artifact, because another workspace takes some of them"`
 }
 
-// Options are what one run asks for beside its workspace. They are part of what is audited and shown of it.
+// Options are the settings of one run beside those of its workspace. They are audited and shown with the run.
 type Options struct {
 	Targets     []string `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and what they need, as terraform's -target" example:"aws_subnet.a"`
 	Replace     []string `json:"replace,omitempty" maxItems:"100" doc:"Resources to make anew, as terraform's -replace" example:"aws_instance.web"`
@@ -165,7 +165,7 @@ type Import struct {
 	ID string `json:"id" minLength:"1" maxLength:"1000" doc:"Its id, as its provider knows it" example:"vpc-0abc"`
 }
 
-// Inventory is what a scan found in the state, without any value.
+// Inventory is the content of the state that a scan found, without any value.
 type Inventory struct {
 	Resources int              `json:"resources" doc:"How many there are" example:"42"`
 	Types     []InventoryCount `json:"types,omitempty" maxItems:"200" doc:"Of which types, the most frequent first"`
@@ -255,7 +255,7 @@ type LogsTaken struct {
 	Next int64 `json:"next" doc:"Number of the next line that is wanted" example:"120"`
 }
 
-// Tail sends what the runner of an ended task left of its log; without lines it asks which line is wanted next.
+// Tail sends the rest of an ended task's log; without lines it asks which line is wanted next.
 type Tail struct {
 	Attempt int       `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
 	Task    string    `json:"task" minLength:"1" maxLength:"512" doc:"The launcher's reference to the task" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
@@ -269,7 +269,7 @@ type TailTaken struct {
 	Full bool  `json:"full,omitempty" doc:"Whether the log holds all that it may, so that no line is wanted any more"`
 }
 
-// Changes counts what a plan would do, or what drifted.
+// Changes counts the changes of a plan, or of drift.
 type Changes struct {
 	Add       int              `json:"add" doc:"Resources to add, or that were added" example:"1"`
 	Change    int              `json:"change" doc:"Resources to change, or that were changed" example:"0"`
@@ -364,8 +364,8 @@ type HandedOver struct {
 // MaxLastSteps is how many steps go with a result.
 const MaxLastSteps = 20
 
-// Slim returns what counts of a result, for a control plane that refuses the whole: the outcome, its
-// reason, the lock and the counts of changes and of what policies found, without outputs, resources and findings.
+// Slim returns the essentials of a result, for a control plane that refuses the whole: the outcome, its
+// reason, the lock and the counts of changes and policy findings, without outputs, resources and findings.
 func (r Result) Slim() Result {
 	const maxDetail = 500
 	out := Result{

@@ -4,7 +4,7 @@ package api
 type Setting interface {
 	// Key is its name, and the version that a change of it must find; 0 means any.
 	Key() (name string, version int64)
-	// Normal is the setting as an organization keeps it: with defaults for what is left out, with its lists in order, and
-	// without what only the control plane says of it. It is a pure function, and the same for its own result.
+	// Normal is the setting as an organization keeps it: with defaults for omitted fields, with its lists in order, and
+	// without the fields that only the control plane sets. It is pure and idempotent.
 	Normal(organization string) Setting
 }

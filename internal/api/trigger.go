@@ -10,15 +10,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What submits a run without a person at the keyboard.
+// Kinds of triggers, which submit runs without a person at the keyboard.
 const (
 	TriggerSchedule    = "schedule"     // the clock, at the times of a schedule
 	TriggerPullRequest = "pull_request" // a pull request (GitLab: a merge request), or a pipeline of one
 	TriggerPush        = "push"         // a commit on a protected branch, or a pipeline of one
-	TriggerTree        = "tree"         // a tree, which runs what depends on a workspace
+	TriggerTree        = "tree"         // a tree, which runs the dependents of a workspace
 )
 
-// Trigger is what submitted a run in place of a person.
+// Trigger is the origin of a run that no person submitted.
 type Trigger struct {
 	Kind       string `json:"kind" enum:"schedule,pull_request,push,tree" doc:"What it is" example:"pull_request"`
 	Name       string `json:"name" doc:"Name of the schedule, of the git host, or of the issuer of the pipeline's token; id of the tree" example:"nightly"`
@@ -63,7 +63,7 @@ func (s Schedule) Normal(string) Setting {
 // MaxMissed is how many missed times are counted: there may be more.
 const MaxMissed = 1000
 
-// ScheduledRun is what a schedule does about one workspace.
+// ScheduledRun is the state of a schedule for one workspace.
 type ScheduledRun struct {
 	Schedule  string         `json:"schedule" doc:"Name of the schedule" example:"nightly"`
 	Workspace string         `json:"workspace" doc:"Name of the workspace" example:"network"`
@@ -75,7 +75,7 @@ type ScheduledRun struct {
 	Note      string         `json:"note,omitempty" doc:"Why nothing was submitted at that time, or what it waits for" example:"pool production is disabled"`
 }
 
-// Otherwise says what went otherwise than the schedule says: its note, and how many times were missed; "" if nothing did.
+// Otherwise describes deviations from the schedule: its note, and how many times were missed; "" if there are none.
 func (s ScheduledRun) Otherwise() string {
 	missed := text.Count(s.Missed, "time") + " before the last one missed"
 	switch {
@@ -90,10 +90,10 @@ func (s ScheduledRun) Otherwise() string {
 // The formats of a notification.
 const (
 	FormatDayfly = "dayfly" // JSON, signed as Standard Webhooks say
-	FormatSlack  = "slack"  // what incoming webhooks of Slack, and others who took their form, read
+	FormatSlack  = "slack"  // for incoming webhooks of Slack, and of others in the same format
 )
 
-// What is told by a notification.
+// Events of a notification.
 const (
 	EventFailed   = "failed"   // a run has failed
 	EventApproval = "approval" // a plan waits for an approval
@@ -101,7 +101,7 @@ const (
 	EventStuck    = "stuck"    // a run waits for longer than half an hour, for something that is not another run
 )
 
-// Notification says whom to tell what, as an HTTP POST that a pool's side makes.
+// Notification sends events to an address, as an HTTP POST that a pool makes.
 type Notification struct {
 	Name        string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"on-call"`
 	Description string     `json:"description,omitempty" maxLength:"1000" doc:"What it is for"`
@@ -160,13 +160,13 @@ type Delivery struct {
 	EndedAt    *time.Time `json:"ended_at,omitempty" doc:"When it was done or given up"`
 }
 
-// About says what it tells or does, and the pull request or the workspace that it is about, "" if there is none.
-func (d Delivery) About() (what, of string) {
-	what, of = cmp.Or(d.Event, d.Kind), d.Workspace
+// About returns its event or kind, and the pull request or the workspace that it is about, "" if there is none.
+func (d Delivery) About() (subject, of string) {
+	subject, of = cmp.Or(d.Event, d.Kind), d.Workspace
 	if d.Repository != "" {
 		of = fmt.Sprintf("%s#%d", d.Repository, d.Number)
 	}
-	return what, of
+	return subject, of
 }
 
 // DeliveryClaim asks for deliveries of a pool.
@@ -175,7 +175,7 @@ type DeliveryClaim struct {
 	Instance string `json:"instance" minLength:"1" maxLength:"128" doc:"Name of the instance that claims" example:"build-01"`
 }
 
-// DeliveriesClaimed is what a claim hands out.
+// DeliveriesClaimed has the deliveries that a claim hands out.
 type DeliveriesClaimed struct {
 	Tasks []DeliveryTask `json:"tasks" doc:"What is to be done now, each within its lease"`
 	Short bool           `json:"short,omitempty" doc:"Whether there is no more"`
@@ -198,7 +198,7 @@ type SendNotification struct {
 	Body      string `json:"body" doc:"The body, as it is signed and sent"`
 }
 
-// DeliveryResult is what came of one try.
+// DeliveryResult is the outcome of one try.
 type DeliveryResult struct {
 	Attempt           int           `json:"attempt" minimum:"1" doc:"Number of the try" example:"1"`
 	IsDone            bool          `json:"is_done,omitempty" doc:"Whether it is done"`
@@ -212,7 +212,7 @@ type DeliveryResult struct {
 // DeliveryFilter narrows a list of deliveries.
 type DeliveryFilter struct {
 	State  string // empty means all
-	For    string // name of what wants them; empty means all
+	For    string // name of their notification or git host; empty means all
 	Cursor string
 	Limit  int
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// AuditReport is what a check of the audit trail found.
+// AuditReport is the findings of a check of the audit trail.
 type AuditReport struct {
 	First    int64      `json:"first"`    // the first seal that is kept
 	Last     int64      `json:"last"`     // the last one that holds
@@ -49,7 +49,7 @@ func VerifyAudit(organization string, state SealPage, seals iter.Seq2[Seal, erro
 				r.Broken = fmt.Sprintf("%s: the entry %s comes out of its order", s.Range(), e.ID)
 				return r, nil
 			}
-			if e.ID > s.After { // what lies before the first seal is just being deleted
+			if e.ID > s.After { // events before the first seal are just being deleted
 				in = append(in, e)
 			}
 		}
@@ -68,12 +68,12 @@ func VerifyAudit(organization string, state SealPage, seals iter.Seq2[Seal, erro
 		}
 		was, r.Last, r.Entries = s, s.Number, r.Entries+len(in)
 	}
-	most := state.Last
+	last := state.Last
 	for n := range anchors {
-		most = max(most, n)
+		last = max(last, n)
 	}
-	if most > r.Last {
-		r.Broken = fmt.Sprintf("seal %d is missing, and so is all that comes after it: there was a seal %d", r.Last+1, most)
+	if last > r.Last {
+		r.Broken = fmt.Sprintf("seal %d is missing, and so is all that comes after it: there was a seal %d", r.Last+1, last)
 		return r, nil
 	}
 	for ; more; e, err, more = next() {

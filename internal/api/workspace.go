@@ -47,7 +47,7 @@ type Workspace struct {
 	Applied *AppliedCommit `json:"applied,omitempty" doc:"Commit of a push that was applied last; said by the control plane, and ignored on a change"`
 }
 
-// RunSettings are what a workspace says of its runs, and the spec of each run repeats.
+// RunSettings are the settings of a workspace for its runs. The spec of each run repeats them.
 type RunSettings struct {
 	Engine        string              `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
 	EngineVersion string              `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
@@ -105,15 +105,15 @@ type ModuleCredential struct {
 type PullRequests struct {
 	Paths      []string `json:"paths,omitempty" maxItems:"50" doc:"What else concerns it, from the top of the repository: ** stands for any directories, * and ? for characters but a slash; with ! before it, what does not concern it" example:"modules/**"`
 	IsDisabled bool     `json:"is_disabled,omitempty" doc:"Whether none does"`
-	// What runs then is the merged commit, with the workspace's own role: it needs a git host whose webhooks are taken.
+	// It runs the merged commit, with the workspace's own role: it needs a git host whose webhooks are accepted.
 	OnMerge workflow.Operation `json:"on_merge,omitempty" enum:"preview,update" doc:"Run that the merge of a pull request starts, by a webhook; default none. Where approvals are required, an update makes a plan first" example:"update"`
 }
 
-// Outcome is what came of a workspace that was put. It crosses the wire in a header, so that the answer's body
+// Outcome is the outcome of putting a workspace. It crosses the wire in a header, so that the answer's body
 // can be put again as it is.
 type Outcome string
 
-// OutcomeHeader carries it.
+// OutcomeHeader holds it.
 const OutcomeHeader = "Dayfly-Outcome"
 
 // The outcomes.
@@ -222,7 +222,7 @@ type DeletedWorkspace struct {
 }
 
 // MaxEnvironmentEntry is how many bytes the name and the value of an environment variable have together: Linux takes 128
-// KiB, with what is between and after them (MAX_ARG_STRLEN, execve(2)).
+// KiB, including the bytes between and after them (MAX_ARG_STRLEN, execve(2)).
 const MaxEnvironmentEntry = 128<<10 - 2
 
 // Secret names a secret value and where the engine finds it. Exactly one of env and file is set. file is a path below
