@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -129,10 +130,15 @@ func tooLongLaunch(n int) error {
 	return workflow.Refuse(workflow.ErrTooLarge, "", "the launch message has %d bytes; at most %d are allowed", n, MaxLaunchMessage)
 }
 
+func badLaunch(field, format string, args ...any) error {
+	return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
+}
+
 func (m LaunchMessage) check() error {
-	bad := func(field, format string, args ...any) error {
-		return workflow.Refuse(workflow.ErrInvalid, field, format, args...)
-	}
+	return cmp.Or(m.checkTexts(), m.checkLists(), m.checkNumbers())
+}
+
+func (m LaunchMessage) checkTexts() error {
 	for _, f := range []struct {
 		name, value       string
 		shortest, longest int
@@ -150,39 +156,47 @@ func (m LaunchMessage) check() error {
 		{"type", string(m.Type), 1, 32},
 	} {
 		if len(f.value) < f.shortest || len(f.value) > f.longest {
-			return bad(f.name, "has %d bytes; it needs %d to %d", len(f.value), f.shortest, f.longest)
+			return badLaunch(f.name, "has %d bytes; it needs %d to %d", len(f.value), f.shortest, f.longest)
 		}
 		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return bad(f.name, "holds a byte outside printable ASCII")
+			return badLaunch(f.name, "holds a byte outside printable ASCII")
 		}
 	}
 	if len(m.SourceDirectory) > 4<<10 || strings.ContainsRune(m.SourceDirectory, 0) {
-		return bad("source_directory", "is not a path")
+		return badLaunch("source_directory", "is not a path")
 	}
 	if len(m.SourcePath) > 1000 || strings.ContainsRune(m.SourcePath, 0) {
-		return bad("source_path", "is not a path")
+		return badLaunch("source_path", "is not a path")
 	}
+	return nil
+}
+
+func (m LaunchMessage) checkLists() error {
 	if len(m.StateOlds) > MaxStateOlds {
-		return bad("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MaxStateOlds)
+		return badLaunch("state_olds", "are %d; at most %d are looked at", len(m.StateOlds), MaxStateOlds)
 	}
 	if len(m.SecretRefs) > MaxSecretRefs {
-		return bad("secret_refs", "are %d; at most %d are handed over", len(m.SecretRefs), MaxSecretRefs)
+		return badLaunch("secret_refs", "are %d; at most %d are handed over", len(m.SecretRefs), MaxSecretRefs)
 	}
 	for _, ref := range m.SecretRefs {
 		if len(ref) > MaxSecretRef {
-			return bad("secret_refs", "one has %d bytes; at most %d are allowed", len(ref), MaxSecretRef)
+			return badLaunch("secret_refs", "one has %d bytes; at most %d are allowed", len(ref), MaxSecretRef)
 		}
 	}
+	return nil
+}
+
+func (m LaunchMessage) checkNumbers() error {
 	const tenYears = 10 * 365 * 24 * 3600
 	switch {
 	case m.Attempt < 1 || m.Attempt > 1<<20:
-		return bad("attempt", "%d is not the number of an attempt", m.Attempt)
+		return badLaunch("attempt", "%d is not the number of an attempt", m.Attempt)
 	case !(m.MaxRuntimeSeconds > 0 && m.MaxRuntimeSeconds <= tenYears):
-		return bad("max_runtime_seconds", "%g is not a run time", m.MaxRuntimeSeconds)
+		return badLaunch("max_runtime_seconds", "%g is not a run time", m.MaxRuntimeSeconds)
 	case !(m.LaunchSeconds >= -tenYears && m.LaunchSeconds <= tenYears):
-		return bad("launch_seconds", "%g is not a launch window", m.LaunchSeconds)
+		return badLaunch("launch_seconds", "%g is not a launch window", m.LaunchSeconds)
 	case m.SentAtMS < 0 || m.SentAtMS > 1<<53:
-		return bad("sent_at_ms", "%d is not a time", m.SentAtMS)
+		return badLaunch("sent_at_ms", "%d is not a time", m.SentAtMS)
 	}
 	return nil
 }

@@ -68,11 +68,7 @@ func VerifyAudit(organization string, state SealPage, seals iter.Seq2[Seal, erro
 		}
 		was, r.Last, r.Entries = s, s.Number, r.Entries+len(in)
 	}
-	last := state.Last
-	for n := range anchors {
-		last = max(last, n)
-	}
-	if last > r.Last {
+	if last := lastSeal(state, anchors); last > r.Last {
 		r.Broken = fmt.Sprintf("seal %d is missing, and so is all that comes after it: there was a seal %d", r.Last+1, last)
 		return r, nil
 	}
@@ -85,6 +81,15 @@ func VerifyAudit(organization string, state SealPage, seals iter.Seq2[Seal, erro
 		}
 	}
 	return r, err
+}
+
+// lastSeal is the number of the last seal that there should be.
+func lastSeal(state SealPage, anchors map[int64]AuditAnchor) int64 {
+	last := state.Last
+	for n := range anchors {
+		last = max(last, n)
+	}
+	return last
 }
 
 // follows says why a seal cannot be the one of a number, behind another.

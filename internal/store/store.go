@@ -234,16 +234,24 @@ func CheckCommit(id string, ops []Op) error {
 		if size += len(op.record.Value); size > MaxCommit {
 			return fmt.Errorf("store: the values of one commit have more than %d bytes", MaxCommit)
 		}
-		for index, e := range op.record.Indexes {
-			if index != Index1 && index != Index2 {
-				return fmt.Errorf("store: unknown index %q", index)
-			}
-			if err := CheckKey(Key(e)); err != nil {
-				return err
-			}
-			if n := SortSize(Place(e, k)); n > MaxPlace {
-				return fmt.Errorf("store: the place of %s in %s has the size %d, the maximum is %d", k, index, n, MaxPlace)
-			}
+		if err := checkEntries(op.record, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkEntries refuses entries of a record that an index could not hold.
+func checkEntries(r Record, k Key) error {
+	for index, e := range r.Indexes {
+		if index != Index1 && index != Index2 {
+			return fmt.Errorf("store: unknown index %q", index)
+		}
+		if err := CheckKey(Key(e)); err != nil {
+			return err
+		}
+		if n := SortSize(Place(e, k)); n > MaxPlace {
+			return fmt.Errorf("store: the place of %s in %s has the size %d, the maximum is %d", k, index, n, MaxPlace)
 		}
 	}
 	return nil

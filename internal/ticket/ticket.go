@@ -210,17 +210,22 @@ func inspect(ticket string) (string, error) {
 	if len(parts[1]) != 0 || len(parts[2]) != ivSize || len(parts[3]) == 0 || len(parts[4]) != tagSize {
 		return "", errors.New("its parts have the wrong sizes")
 	}
+	return inspectHeader(parts[0])
+}
+
+// inspectHeader checks the first part of a ticket, and returns the key id.
+func inspectHeader(raw []byte) (string, error) {
 	var header struct {
 		Alg string `json:"alg"`
 		Enc string `json:"enc"`
 		Kid string `json:"kid"`
 	}
-	d := json.NewDecoder(bytes.NewReader(parts[0]))
+	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields() // zip, crit, a key inside: nothing that we do not write ourselves
 	if err := d.Decode(&header); err != nil {
 		return "", errors.New("its header is not of our kind")
 	}
-	if d.InputOffset() != int64(len(parts[0])) {
+	if d.InputOffset() != int64(len(raw)) {
 		return "", errors.New("its header has something after it")
 	}
 	if header.Alg != string(jose.DIRECT) || header.Enc != string(jose.A256GCM) || !keyID().MatchString(header.Kid) {

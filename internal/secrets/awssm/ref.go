@@ -39,29 +39,20 @@ func ParseRef(s string) (Ref, error) {
 	if len(s) > maxRef {
 		return bad(fmt.Sprintf("has %d bytes, and at most %d are allowed", len(s), maxRef))
 	}
+
 	arn, key, hasKey := strings.Cut(s, "#")
 	parts := strings.SplitN(arn, ":", 8)
-	name, parameter := "", false
-	switch {
-	case len(parts) == 6 && parts[2] == "ssm" && strings.HasPrefix(parts[5], "parameter/"):
-		name, parameter = strings.CutPrefix(parts[5], "parameter/")
-	case len(parts) > 6 && parts[2] == "secretsmanager" && parts[5] == "secret":
-		name = parts[6]
+	name, parameter := nameIn(parts)
+	if wrong := checkARN(parts, name); wrong != "" {
+		return bad(wrong)
 	}
 	switch {
-	case name == "" || parts[0] != "arn" || !strings.HasPrefix(parts[1], "aws"):
-		return bad("is not the ARN of a secret or of a parameter")
-	case !only(parts[1], "-") || !only(parts[3], "-"):
-		return bad("has a malformed partition or region")
-	case len(parts[4]) != 12 || strings.Trim(parts[4], "0123456789") != "":
-		return bad("has an account that is not a number of 12 digits")
-	case !only(name, "/_+=.@-!"):
-		return bad("has a malformed name")
 	case hasKey && key == "":
 		return bad("ends with # and names no key")
 	case hasKey && len(parts) > 7:
 		return bad("names a key in both ways, with # and with a colon")
 	}
+
 	if parameter {
 		return Ref{ARN: arn, Parameter: true, Region: parts[3], Key: key}, nil
 	}
@@ -75,6 +66,33 @@ func ParseRef(s string) (Ref, error) {
 		ref.Key, ref.Stage, ref.Version = rest[0], rest[1], rest[2]
 	}
 	return ref, nil
+}
+
+// nameIn returns the name in the parts of an ARN, and whether it is that of a parameter; "" if the ARN has neither a
+// secret nor a parameter.
+func nameIn(parts []string) (name string, parameter bool) {
+	switch {
+	case len(parts) == 6 && parts[2] == "ssm" && strings.HasPrefix(parts[5], "parameter/"):
+		return strings.CutPrefix(parts[5], "parameter/")
+	case len(parts) > 6 && parts[2] == "secretsmanager" && parts[5] == "secret":
+		return parts[6], false
+	}
+	return "", false
+}
+
+// checkARN says what is wrong with the parts of an ARN; "" if nothing is.
+func checkARN(parts []string, name string) string {
+	switch {
+	case name == "" || parts[0] != "arn" || !strings.HasPrefix(parts[1], "aws"):
+		return "is not the ARN of a secret or of a parameter"
+	case !only(parts[1], "-") || !only(parts[3], "-"):
+		return "has a malformed partition or region"
+	case len(parts[4]) != 12 || strings.Trim(parts[4], "0123456789") != "":
+		return "has an account that is not a number of 12 digits"
+	case !only(name, "/_+=.@-!"):
+		return "has a malformed name"
+	}
+	return ""
 }
 
 // only reports whether a text has letters and digits only, and those in also.
