@@ -59,7 +59,7 @@ func TestApplied_TheCommitOfAPushThatWasAppliedLast(t *testing.T) {
 		w.runs(workflow.Succeeded)
 		w.at(oneCommit, first.ID)
 
-		// What somebody says of it in the settings is not taken, and does not change them.
+		// A value for it in the settings is ignored, and does not change them.
 		ws, err := w.plane.Workspace(w.ctx(), w.admin, "net")
 		w.must(err)
 		ws.Applied = &api.AppliedCommit{Commit: anotherCommit, Repository: "forge.example/example/infra"}

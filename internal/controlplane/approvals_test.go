@@ -88,7 +88,7 @@ func TestRequirements_IncludeEveryLevelAbove(t *testing.T) {
 	}
 }
 
-// Whatever changes a level, or which levels there are, between a decision and its commit.
+// Changes of a level, or of the list of levels, between a decision and its commit.
 func TestRequirements_AreRecheckedAfterARacingChange(t *testing.T) {
 	update := func(w *world, name string, in api.ProjectSettings) {
 		_, err := w.plane.UpdateProject(w.ctx(), w.admin, name, in)

@@ -292,7 +292,7 @@ func TestRetention_OfArtifactsIsOneOfAFew(t *testing.T) {
 	day := func(n int) *int { return &n }
 	_, err := set(api.OrganizationSettings{ArtifactRetention: day(8)})
 	wantErr(t, err, workflow.ErrInvalid)
-	// Who shortens the other two need not know of this one.
+	// Code that shortens the other two need not know of this one.
 	o, err := set(api.OrganizationSettings{WorkflowRetention: day(60), LogRetention: day(30)})
 	w.must(err)
 	if o.ArtifactRetention != 30 {

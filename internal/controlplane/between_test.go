@@ -94,7 +94,7 @@ func TestPass_AHeartbeatThatComesBeforeTheCommitCounts(t *testing.T) {
 	w.is(job.ID, workflow.Running, workflow.ReasonNone)
 }
 
-// A claim has read what is claimable, and more becomes claimable before it answers: the wake for that is still owed.
+// A claim has read the claimable runs, and another becomes claimable before it answers: that one still needs a wake.
 func TestClaim_KeepsAWakeThatComesDuringItsScan(t *testing.T) {
 	wk := &waker{}
 	w := waking(t, wk)
@@ -116,7 +116,7 @@ func TestClaim_KeepsAWakeThatComesDuringItsScan(t *testing.T) {
 		t.Fatalf("claimed %d jobs, submitted meanwhile: %t", len(out.Jobs), st.afterRange == nil)
 	}
 	if n := len(wk.all()) - before; n != 1 {
-		t.Errorf("%d wakes for what was submitted during the look, want 1", n)
+		t.Errorf("%d wakes for the run that was submitted during the scan, want 1", n)
 	}
 }
 

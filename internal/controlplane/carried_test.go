@@ -204,7 +204,7 @@ func TestCarried_AppliedBeforeTheMerge(t *testing.T) {
 	}
 }
 
-// What was not enough for the pull request is carried over as well, and waits for the rest.
+// Approvals that were not enough for the pull request are carried over as well, and wait for the rest.
 func TestCarried_OneOfTwo(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.reviewed(&api.Approval{Required: true, NotBySubmitter: true, AfterMerge: true})

@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What an engine cannot do is refused when it is asked for, with the reason, and not by a runner.
+// A run that an engine cannot do is refused at its submission, with the reason, and not by a runner.
 func TestEngine_WhatItCannotDoIsRefusedAtOnce(t *testing.T) {
 	w := newWorld(t, memory.New())
 	refused := func(what string, err error, says string) {

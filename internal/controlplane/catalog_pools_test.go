@@ -262,7 +262,7 @@ func TestPool_ServesOnlyAssignedWorkspacesAndSaysWhy(t *testing.T) {
 	})
 }
 
-// What an admin assigns to a workspace is for that workspace, and not for whoever has its name later.
+// A pool that an admin assigns to a workspace is for that workspace, and not for a later one of its name.
 func TestPool_AssignmentEndsWithItsWorkspace(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.madeProject("shop", "global")

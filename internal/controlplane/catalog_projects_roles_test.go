@@ -163,7 +163,7 @@ func TestWorkspace_IsMadeAndMovedByWhoMayInItsProject(t *testing.T) {
 			}
 		}
 	}
-	// What an admin of the organization has set stays where an admin of both projects moves the workspace.
+	// The fields that an admin of the organization set stay when an admin of both projects moves the workspace.
 	set := func(ws *api.Workspace) { ws.Stack = "live" }
 	w.must(put(w.admin, "net", "shop", set))
 	w.must(put(admins, "net", "payments", set))
@@ -189,7 +189,7 @@ func TestSubmit_NeedsTheRoleInTheWorkspacesProject(t *testing.T) {
 	w.must(submit(api.Submit{Workspace: "new", Operation: workflow.Preview, Register: register("new", "payments")}))
 	wantErr(t, submit(api.Submit{Workspace: "new", Operation: workflow.StateUnlock, LockID: "1"}), workflow.ErrForbidden)
 	if err := w.plane.DeletePool(w.ctx(), who, "default"); err == nil || !strings.HasSuffix(err.Error(), "this is a token with roles in projects only") {
-		t.Errorf("what needs a role in the organization: %v", err)
+		t.Errorf("an action that needs a role in the organization: %v", err)
 	}
 	who.Grants["payments"] = api.RoleAdmin
 	if err := submit(api.Submit{Workspace: "new", Operation: workflow.StateUnlock, LockID: "1"}); err == nil || strings.Contains(err.Error(), "role") {
@@ -222,7 +222,7 @@ func TestWorkflow_OfADeletedWorkspaceNeedsAnOrgRole(t *testing.T) {
 	}
 }
 
-// Who has roles in projects only does not see which workspaces of others a pool serves.
+// Members with roles in projects only do not see which workspaces of others a pool serves.
 func TestPools_ShowLessToWhoHasRolesInProjectsOnly(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("secret-plan")

@@ -46,7 +46,7 @@ func TestProjects_AreATreeThatHasNoCirclesAndAnEnd(t *testing.T) {
 		wantErr(t, err, workflow.ErrInvalid)
 		w.madeProject("side", "")
 		w.madeProject("below", "side")
-		// Whoever moves takes all below along, and they must still fit.
+		// A project moves with all below it, and they must still fit.
 		for name, to := range map[string]string{"side": "p5", "p0": "p6", "p3": "p3", "global": "side"} {
 			_, err := w.plane.UpdateProject(w.ctx(), w.admin, name, api.ProjectSettings{Parent: &to})
 			wantErr(t, err, workflow.ErrInvalid)

@@ -38,7 +38,7 @@ func (w *world) ended(job api.Job, r api.Run, found *api.StateFound) {
 	w.must(err)
 }
 
-// R15: a workspace's record has its state's place in full, whatever the defaults become.
+// R15: a workspace's record has its state's place in full, so later defaults do not move it.
 func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		for name, tc := range map[string]struct {
@@ -66,7 +66,7 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 			}
 			w.ended(job, r, nil)
 
-			// What is shown can be applied, and so can the earlier file: neither changes anything.
+			// The shown workspace can be applied, and so can the earlier file: neither changes anything.
 			shown, err := w.plane.Workspace(w.ctx(), w.admin, name)
 			w.must(err)
 			for _, again := range []*api.State{shown.State, tc.said} {
@@ -178,8 +178,8 @@ func TestState_OfADeletedWorkspaceIsListedNotReused(t *testing.T) {
 	})
 }
 
-// What a deleted workspace left goes to a namesake of the same project, and to a run that an admin of both projects asks
-// for in person. Any other run is told no more than that there is something, and gets no directory.
+// The state of a deleted workspace goes to a namesake of the same project, and to a run that an admin of both
+// projects submits in person. Any other run learns only that a state exists, and gets no directory.
 func TestState_IsWithheldFromOtherProjects(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		admin := func(projects ...string) controlplane.Principal {

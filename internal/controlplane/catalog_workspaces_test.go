@@ -109,7 +109,7 @@ func TestWorkspace_MistakesNameTheFieldAndChangeNothing(t *testing.T) {
 				t.Errorf("error = %v, want one about %s", err, c.field)
 			}
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
-				t.Error("the error repeats what may be a secret")
+				t.Error("the error repeats a value that may be a secret")
 			}
 		})
 	}

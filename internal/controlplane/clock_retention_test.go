@@ -116,7 +116,7 @@ func TestRetention_LogsAndThenWorkflowsGo(t *testing.T) {
 			t.Errorf("%d records are left after 401 days", len(left))
 		}
 
-		// What the workflow left in its workspace goes on.
+		// The workflow's records in its workspace stay.
 		w.ranThrough("net", workflow.Update)
 	})
 }
@@ -157,7 +157,7 @@ func TestRetention_ALogGoesAlsoIfTheListLags(t *testing.T) {
 	}
 }
 
-// What lies beside the records goes with them, also what no record names, and nothing else.
+// Files beside the records are deleted with them, also files that no record names, and no others.
 func TestRetention_FilesOfALogGoWithIt(t *testing.T) {
 	w := newWorld(t, memory.New())
 	dir := filepath.Join(t.TempDir(), "blobs")
@@ -207,7 +207,7 @@ func TestRetention_FilesOfALogGoWithIt(t *testing.T) {
 	}
 }
 
-// What is active is kept, however long everything stood still.
+// Active runs are kept, however long everything stood still.
 func TestRetention_NeverTakesWhatIsActive(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.workspace("net")
@@ -374,7 +374,7 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 	w.clock.advance(402 * day)
 	w.passes()
 	if len(w.records(job.ID)) == 0 {
-		t.Error("the purge did what the store does for nothing")
+		t.Error("the purge deleted records that the store expires for nothing")
 	}
 	w.clock.advance(6 * day)
 	w.passes()
@@ -383,7 +383,7 @@ func TestRetention_TimesAreGivenToAStoreThatDeletes(t *testing.T) {
 	}
 }
 
-// While a constant number of runs comes each day, the table does not grow, whatever it held before.
+// With a constant number of runs each day, the table does not grow, whatever its size was before.
 func TestRetention_TableIsFlatAtAConstantRate(t *testing.T) {
 	for name, open := range stores() {
 		if name != "memory" && name != "sqlite" {
@@ -464,7 +464,7 @@ func (c *counted) Commit(ctx context.Context, id string, ops ...store.Op) error 
 	return err
 }
 
-// Wherever a pass dies while it deletes runs, the next one finds what is left of them.
+// Wherever a pass dies while it deletes runs, the next one finds the remaining records.
 func TestRetention_NextPassFinishesACutDeletion(t *testing.T) {
 	t.Parallel()
 	died, inside := true, 0

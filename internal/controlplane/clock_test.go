@@ -98,7 +98,7 @@ func TestClock_ACrashLoopOfHoursFailsNobody(t *testing.T) {
 	})
 }
 
-// What a process says before its first pass does not count the time before it either.
+// Before its first pass, a process does not count the time before its start either.
 func TestClock_AProcessCountsFromItsFirstPass(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -128,7 +128,7 @@ func TestClock_AProcessCountsFromItsFirstPass(t *testing.T) {
 // A step of the wall clock neither passes a deadline nor makes a run silent, and it does not hide a silent run.
 func TestClock_AStepOfTheWallClockChangesNothing(t *testing.T) {
 	for name, step := range map[string]time.Duration{
-		"forward by a day": 24 * time.Hour, "back by an hour": -time.Hour, "back by what another machine's clock may be off": -4 * time.Minute,
+		"forward by a day": 24 * time.Hour, "back by an hour": -time.Hour, "back by the tolerance between clocks": -4 * time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, memory.New())

@@ -31,7 +31,7 @@ func (w *world) wantTold(want ...string) {
 	}
 }
 
-// Each event is told once to each who wants it, whatever the store loses.
+// Each event is sent once to each subscriber, whatever the store loses.
 func TestNews_EachEventIsToldOnce(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.notified("all")
@@ -75,7 +75,7 @@ func (s *untold) Commit(ctx context.Context, id string, ops ...store.Op) error {
 	return s.Store.Commit(ctx, id, ops...)
 }
 
-// A run ends whatever becomes of its news; what was not told at once is told by a pass, once.
+// A run ends even if its events cannot be sent; a pass sends them later, once.
 func TestNews_ThatWasNotToldAtOnceIsToldByThePass(t *testing.T) {
 	st := &untold{Store: memory.New()}
 	w := newWorld(t, st)
@@ -131,8 +131,8 @@ func TestNews_OfProjects(t *testing.T) {
 		"root failed in-shop", "root failed in-cart", "root failed in-mail", "root failed in-none")
 }
 
-// What waits for half an hour for something that is not another run is told, once for each run, and for each pool at most
-// once an hour.
+// A run that waits for half an hour for something other than another run is reported once, and each pool at most once
+// an hour.
 func TestNews_Stuck(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.notified("ops", func(n *api.Notification) { n.Events = []string{api.EventStuck} })
@@ -163,7 +163,7 @@ func TestNews_Stuck(t *testing.T) {
 	})
 }
 
-// Who waits for other runs is not stuck; when these have ended, it may be.
+// A run that waits for other runs is not stuck; when these have ended, it may be.
 func TestNews_NotStuckBehindAnother(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.notified("ops", func(n *api.Notification) { n.Events = []string{api.EventStuck} })
@@ -236,7 +236,7 @@ func TestNews_ARunThatStartsSoonWritesNoMore(t *testing.T) {
 	}
 }
 
-// What is refused names the field, and no secret.
+// A refusal names the field, and no secret.
 func TestNotification_IsRefused(t *testing.T) {
 	w := newWorld(t, memory.New())
 	for name, tt := range map[string]struct {

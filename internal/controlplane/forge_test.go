@@ -228,7 +228,7 @@ func (f *forge) repo() string {
 // works is the pool's side, until there is nothing to do. It returns how many deliveries it did.
 func (f *forge) works() (n int) {
 	f.t.Helper()
-	f.pass() // what a store that fails left untold
+	f.pass() // sends the events that the failing store kept back
 	for range 50 {
 		tasks := f.tasks(f.pool, 10)
 		if len(tasks) == 0 {

@@ -113,7 +113,7 @@ func TestSensitiveInput_NeedsARunnerThatKnowsOfThem(t *testing.T) {
 	w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerTooOld)
 }
 
-// What the run reports counts only as the artifact that it has placed.
+// The reported outputs count only as the artifact that the run has stored.
 func TestSensitiveInput_WhatDidNotArriveIsNotLeft(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("network")

@@ -266,7 +266,7 @@ func TestPass_SaysThatALimitDoesNotAddUp(t *testing.T) {
 					if part == record.LimitPart("default") {
 						looks++
 					}
-					if looks < 2 { // the first one is for what is to be folded
+					if looks < 2 { // the first one is for the counts to be folded
 						return nil
 					}
 					return func() { claimed = len(other.claim(1)) }

@@ -12,9 +12,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What names another thing when that is deleted and made anew under its name, moved, or renamed. Whatever grants something
-// or acts on it is not for the new one: it ends, follows the id, or must be taken away first. Only what restricts, or
-// tells, goes by the name.
+// References to a thing that is deleted and made anew under its name, moved, or renamed. Grants and actions are not
+// for the new one: they end, follow the id, or must be removed first. Only restrictions and notifications go by the
+// name.
 func TestNames_ANewNamesakeInheritsNothing(t *testing.T) {
 	const stays = ""
 	edge, shop, admin := "edge", "shop", map[string]string{"shop": api.RoleAdmin}
@@ -23,7 +23,7 @@ func TestNames_ANewNamesakeInheritsNothing(t *testing.T) {
 		deletes string
 		names   func(w *world)
 		refused string             // the deletion, with this; stays: it is made anew
-		after   func(w *world) any // what is asked of it then
+		after   func(w *world) any // the check of it then
 		want    any
 	}{
 		"an assignment of the workspace": {"workspace", func(w *world) {
@@ -141,7 +141,7 @@ func TestNames_OfAPoolThatIsRenamed(t *testing.T) {
 	}
 }
 
-// What an admin gave to a workspace goes with it into another project, and what it had by its project does not.
+// Grants of an admin to a workspace go with it into another project, and grants by its project do not.
 func TestNames_OfAWorkspaceThatIsMoved(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.madeProject("shop", "")

@@ -24,7 +24,7 @@ func asked(op workflow.Operation, o api.Options) api.Submit {
 	return api.Submit{Workspace: "net", Operation: op, Options: &o}
 }
 
-// What a run asked for is in its spec, is shown and audited, and a retry asks for the same.
+// The options of a run are in its spec, are shown and audited, and a retry has the same.
 func TestSubmit_OptionsAreFrozenShownAuditedAndRetried(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.guarded(nil, fromGit)
@@ -129,7 +129,7 @@ func TestSubmit_OptionsThatARunCannotHaveAreRefused(t *testing.T) {
 	}
 }
 
-// A pipeline is bound to its code, whoever trusts it.
+// A pipeline is bound to its code, whichever rule trusts it.
 func TestSubmit_APipelineChoosesNoRef(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.guarded(nil, fromGit)
@@ -141,8 +141,8 @@ func TestSubmit_APipelineChoosesNoRef(t *testing.T) {
 	w.must(err)
 }
 
-// Who approves a plan sees with which options it was made, and the run that applies it has the same. What was applied with
-// options may be a part of its commit: the commit's authors count for the next plan as well.
+// Approvers of a plan see its options, and the run that applies it has the same. With options, a run may apply only a
+// part of its commit: so the commit's authors count for the next plan as well.
 func TestApproval_APlanShowsItsOptions(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.guarded(&api.Approval{Required: true, NotBySubmitter: true}, fromGit)

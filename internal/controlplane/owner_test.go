@@ -20,8 +20,8 @@ func stateAt(place, lineage string) api.StateRef {
 	return api.StateRef{Place: strings.Repeat(place, 64), Lineage: lineage}
 }
 
-// whose asks in a run of a workspace whose states are, and ends the run. If it was refused some, it fails. What it leaves is
-// the lineage of the state in the place of the first of them; empty: nothing.
+// whose asks in a run of a workspace whose states are, and ends the run. If it was refused some, it fails. leaves is
+// the lineage of the state in the place of the first of them; empty: none.
 func (w *world) whose(workspace string, op workflow.Operation, leaves string, states ...api.StateRef) (id string, others []string) {
 	w.t.Helper()
 	id = w.submit(workspace, op).ID
@@ -75,7 +75,7 @@ func TestOwner_AStateHasOneWorkspace(t *testing.T) {
 		w.owned("web", update, "", stateAt("d", ""), "net")
 		w.owned("web", update, "", stateAt("d", "fresh"), "net")
 		w.owned("net", update, "fresh", stateAt("d", ""))
-		w.owned("web", update, "", stateAt("e", "fresh"), "net") // a copy of what the run has left
+		w.owned("web", update, "", stateAt("e", "fresh"), "net") // a copy of the run's state
 		w.owned("web", update, "", stateAt("d", "else"))         // another server, whose place looks the same
 		w.owned("net", update, "", stateAt("d", "fresh"))
 
@@ -155,7 +155,7 @@ func TestRace_TwoWorkspacesTakeOneState(t *testing.T) {
 	})
 }
 
-// Who is an admin of both workspaces says which of them has a state, or that there are two.
+// An admin of both workspaces decides which of them has a state, or that there are two.
 func TestOwn_AnAdminOfBothDecides(t *testing.T) {
 	ofShop := func(w *world) controlplane.Principal {
 		who := w.admin
@@ -184,7 +184,7 @@ func TestOwn_AnAdminOfBothDecides(t *testing.T) {
 			err := own(w, ofShop(w), id, isCopy)
 			wantErr(t, err, workflow.ErrForbidden)
 			if strings.Contains(err.Error(), "net") {
-				t.Errorf("it names what may not be seen: %v", err)
+				t.Errorf("it names a workspace that may not be seen: %v", err)
 			}
 		}
 		who := w.admin

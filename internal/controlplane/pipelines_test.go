@@ -184,7 +184,7 @@ func TestPipelines_OfAnIssuerAreChecked(t *testing.T) {
 	}
 }
 
-// What a pull request's pipeline submits gets preview_role, secrets of previews and its commit, and nothing more, until
+// A run of a pull request's pipeline gets preview_role, secrets of previews and its commit, and nothing more, until
 // its plan is approved.
 func TestPullRequest_RunGetsTheRoleOnlyAfterApproval(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
@@ -269,7 +269,7 @@ func (w *world) frozen(id string) api.Spec {
 	return spec
 }
 
-// A retry of a pull request's run is one too, whoever asks for it, also of the run that applies its plan.
+// A retry of a pull request's run is one too, whoever submits it, also of the run that applies its plan.
 func TestPullRequest_ARetryStaysOne(t *testing.T) {
 	w := newWorld(t, memory.New())
 	p := w.pipelines()

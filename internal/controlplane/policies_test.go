@@ -342,7 +342,7 @@ func TestWaiver_RefusedIfWorkspaceIsDeletedMeanwhile(t *testing.T) {
 	wantErr(t, w.plane.DeleteWorkspace(w.ctx(), w.admin, "net"), workflow.ErrInUse)
 }
 
-// What every run reads is bounded, whoever makes it large.
+// The policies that a run reads are bounded in size.
 func TestPolicies_OfAnOrganizationAreBounded(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -426,7 +426,7 @@ func TestSubmit_ReadsPoliciesWithTheRest(t *testing.T) {
 	w := newWorld(t, st)
 	w.workspace("net")
 	w.policyGroup(func(g *api.PolicyGroup) { g.Workspaces, g.Projects = nil, []string{"global"} })
-	for range 2 { // the first one learns what leads to what
+	for range 2 { // the first one learns the routes
 		w.submit("net", workflow.Preview)
 		w.claim(10)
 	}

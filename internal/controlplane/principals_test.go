@@ -11,7 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A name is somebody's for good, and whoever asks for a token of it must say that they mean them.
+// A name belongs to one principal for good, and a request for a token must name that principal explicitly.
 func TestPrincipal_ANameIsNeverGivenToAnother(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		create := func(name, principal string) (api.TokenValue, error) {
@@ -30,7 +30,7 @@ func TestPrincipal_ANameIsNeverGivenToAnother(t *testing.T) {
 		wantErr(t, err, workflow.ErrExists)
 		_, err = create("laptop", "eve")
 		if wantErr(t, err, workflow.ErrInvalid); err == nil || !strings.HasPrefix(err.Error(), "principal: ") {
-			t.Errorf("a principal whom nobody made: %v", err)
+			t.Errorf("an unknown principal: %v", err)
 		}
 		second, err := create("laptop", "ada")
 		w.must(err)
@@ -137,7 +137,7 @@ func TestPrincipal_OfAnIssuerIsItsSubject(t *testing.T) {
 	}
 }
 
-// Whoever opens a pull request is who a git host's map says, also when they sign in by an issuer.
+// The author of a pull request is the principal in the git host's map, also when they sign in by an issuer.
 func TestPrincipal_OfAGitHostsMember(t *testing.T) {
 	for name, tc := range map[string]struct {
 		principal string

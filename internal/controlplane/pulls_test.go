@@ -116,7 +116,7 @@ func TestPull_AForkWaitsForTheReleaseOfThatCommit(t *testing.T) {
 			f.says(annaID, "dayfly preview "+newerSum)
 			f.answers("Commit " + newerSum + " was not released")
 			if n := f.runs(); n != 0 {
-				t.Fatalf("%d runs of what nobody has released", n)
+				t.Fatalf("%d runs that nobody has released", n)
 			}
 			f.says(annaID, "dayfly preview "+headSum)
 			wf := f.only()
@@ -241,7 +241,7 @@ func TestPull_CommandsAreForMembersWithARole(t *testing.T) {
 	f.is(f.only().ID, workflow.Cancelled, workflow.ReasonCancelled)
 }
 
-// Who opened the pull request does not approve it, where that is required: at the host they are the same person.
+// The author of the pull request does not approve it, where that is required: at the host they are the same person.
 func TestPull_NotBySubmitterHoldsForTheAuthor(t *testing.T) {
 	f := pulls(t, memory.New(), &api.Approval{Required: true, NotBySubmitter: true})
 	wf := f.previewed()
@@ -276,7 +276,7 @@ func TestWebhook_IsTakenOnceAndOnlyWithItsSignature(t *testing.T) {
 		refused("default", "forge", (&forge{secret: "x"}).signed("push", body), body): true,
 	}
 	if len(texts) != 1 {
-		t.Errorf("the refusals tell what there is: %v", texts)
+		t.Errorf("the refusals show which things exist: %v", texts)
 	}
 	if out := f.sends("pull_request", body); !out.IsTaken {
 		t.Fatal(out.Reason)
@@ -383,7 +383,7 @@ func TestPull_AMergeStartsRunsAndCarriesApprovals(t *testing.T) {
 			f.answers("applied")
 			f.event(tc.event) // told again
 			if n := f.runs(); n != 3 {
-				t.Errorf("there are %d runs, want the preview, that of the merge and what applies it", n)
+				t.Errorf("there are %d runs, want the preview, that of the merge and the one that applies it", n)
 			}
 		})
 	}
@@ -447,7 +447,7 @@ func TestPull_ACrashBeforeTheNoteMakesNothingTwice(t *testing.T) {
 	done := f.reads(*task.Host.Read)
 	done.Attempt = task.Attempt
 	if err := f.plane.DeliveryDone(f.ctx(), f.pool, task.ID, done); err == nil {
-		t.Error("what was not noted counts as done")
+		t.Error("a call that was not recorded counts as done")
 	}
 	if p := f.pull(); f.runs() != 1 || len(p.Previews) > 0 {
 		t.Errorf("%d runs, and %+v is noted: want a run without its note", f.runs(), p.Previews)
@@ -460,7 +460,7 @@ func TestPull_ACrashBeforeTheNoteMakesNothingTwice(t *testing.T) {
 	}
 }
 
-// What was read is of the time before another reading, which found it otherwise: it is read again.
+// The facts are older than those of another reading, which differ: the pull request is read again.
 func TestPull_AnOldReadingDoesNotUndoANewerOne(t *testing.T) {
 	f := pulls(t, memory.New(), required())
 	f.sends("pull_request", f.recorded("pull_request-opened", nil))
@@ -523,7 +523,7 @@ func TestPull_AShowThatIsGivenUpDoesNotBlockOthers(t *testing.T) {
 			f.clock.advance(after)
 			f.pass()
 			f.event("pull_request-edited-base")
-			f.answers("waited for a day") // what its run has come to meanwhile
+			f.answers("waited for a day") // the state of its run meanwhile
 			if p := f.pull(); p.Showing != "" || first == "" {
 				t.Errorf("%s was given up, and %q is under way", first, p.Showing)
 			}
@@ -565,7 +565,7 @@ func TestPull_AGitHostThatIsDeletedIsLeftAlone(t *testing.T) {
 	wantErr(t, err, workflow.ErrUnauthenticated) // another one of that name has another secret
 }
 
-// What the pool's side says is checked as what anybody says.
+// Reports of the pool's side are checked like any other input.
 func TestPull_WhatNoHostSaysIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*api.PullFacts){
 		"a state":        func(p *api.PullFacts) { p.State = "draft" },

@@ -412,7 +412,7 @@ func TestApproval_NotBySubmitter(t *testing.T) {
 		w.must(w.result(job, r, workflow.Succeeded))
 	}
 	w.guarded(&api.Approval{Required: true, NotBySubmitter: true}, git)
-	apply("c1", bob, eve) // the authors of what is new are not known
+	apply("c1", bob, eve) // the authors of the new commits are not known
 	apply("c1", bob)
 	apply("c2", eve, bob)
 	w.guarded(&api.Approval{Required: true, NotBySubmitter: true}, func(ws *api.Workspace) { ws.Source.Directory = "/src" })

@@ -72,8 +72,8 @@ func (r *requests) of(call func()) string {
 	return strings.Join(r.made, " ")
 }
 
-// From the sending of a submit on, its requests of the store are what a pick-up waits for first. What a process knows
-// of pools and workspaces spares it those that only lead from one record to the next.
+// A pick-up begins with the store requests of the submit. The process caches pools and workspaces, which saves the
+// requests that only lead from one record to the next.
 func TestSubmit_ReadsInTwoRoundsAndAnswersFromItsCommit(t *testing.T) {
 	st := &requests{Store: memory.New()}
 	w := newWorld(t, st)
@@ -124,7 +124,7 @@ func TestSubmit_ThatIsRepeatedAnswersAsItStands(t *testing.T) {
 	first, err := w.plane.Submit(w.ctx(), w.admin, "key", in)
 	w.must(err)
 	if d := cmp.Diff(w.show(first.ID), first); d != "" {
-		t.Errorf("the answer is not what is stored (-stored +answered):\n%s", d)
+		t.Errorf("the answer is not the stored record (-stored +answered):\n%s", d)
 	}
 	w.claimOne()
 	again, err := w.plane.Submit(w.ctx(), w.admin, "key", in)
@@ -240,7 +240,7 @@ func TestSubmit_WritesTheMarkSeparatelyAfterALostRace(t *testing.T) {
 	}
 }
 
-// What says that the instance is alive is in the claim's own commit.
+// The heartbeat of the instance is in the claim's own commit.
 func TestClaim_WaitsForNoCommitBesidesItsOwnAndTheMarks(t *testing.T) {
 	st := &requests{Store: memory.New()}
 	w := newWorld(t, st)

@@ -107,7 +107,7 @@ func TestRoute_WhoMayClaimIsAsTheRulesSay(t *testing.T) {
 		for id := range ids {
 			left[id] = true
 		}
-		for round := range 2 { // the second finds what claims of the first have led elsewhere
+		for round := range 2 { // the second finds runs that claims of the first have routed elsewhere
 			for _, name := range slices.Sorted(maps.Keys(who)) {
 				for _, id := range w.claimFor(who[name], "i", 10) {
 					if !may(settings[ids[id]], pools[name]) {

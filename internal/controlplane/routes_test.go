@@ -132,7 +132,7 @@ func TestRoute_WaitingWorkFollowsItsProject(t *testing.T) {
 		if text := w.waitsFor(wf.ID); !strings.Contains(text, "pool blue") {
 			t.Errorf("it waits for %q, want pool blue", text)
 		}
-		same(t, "the old pool claims", w.claimFor(w.pool, "one", 10), nil) // it repairs what it refuses
+		same(t, "the old pool claims", w.claimFor(w.pool, "one", 10), nil) // it repairs the entries that it refuses
 		same(t, "under the new pool", w.under(record.PoolRoute(blue.PoolID)), []string{wf.ID})
 		same(t, "the new pool claims", w.claimFor(blue, "b", 10), []string{wf.ID})
 		if got := w.show(wf.ID).Pool; got != "blue" {
@@ -169,7 +169,7 @@ func TestRoute_LabelsFirstClaimWins(t *testing.T) {
 		// A claim that lapses goes back under the labels.
 		w.clock.advance(2 * time.Minute)
 		w.pass()
-		same(t, "pool b claims what lapsed", w.claimFor(b, "b", 10), []string{one.ID, two.ID})
+		same(t, "pool b claims the lapsed runs", w.claimFor(b, "b", 10), []string{one.ID, two.ID})
 		// The pool loses its label: what waits is not its any more.
 		w.workspace("web", wants("gpu"))
 		wf := w.submit("web", workflow.Update)
@@ -206,7 +206,7 @@ func TestRoute_APinnedRunIsClaimedByItsInstance(t *testing.T) {
 	same(t, "its instance claims", w.claimFor(blue, "two", 10), []string{wf.ID})
 	second := w.submit("net", workflow.Preview)
 	w.workspace("net", func(ws *api.Workspace) { ws.Pool = "blue" })
-	same(t, "any instance claims what is not pinned any more", w.claimFor(blue, "one", 10), []string{second.ID})
+	same(t, "any instance claims a run that is no longer pinned", w.claimFor(blue, "one", 10), []string{second.ID})
 }
 
 func TestRoute_AWorkspaceMovesWithMoreThanACommitMoves(t *testing.T) {
@@ -229,7 +229,7 @@ func TestRoute_AWorkspaceMovesWithMoreThanACommitMoves(t *testing.T) {
 			got = append(got, some...)
 		}
 		same(t, "the new pool claims the rest", append(got, claimed...), want)
-		same(t, "the old pool claims what is its own", w.claimFor(w.pool, "one", 50), []string{web})
+		same(t, "the old pool claims its own runs", w.claimFor(w.pool, "one", 50), []string{web})
 	})
 }
 

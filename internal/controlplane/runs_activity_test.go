@@ -26,7 +26,7 @@ func TestActivities_SayWhatGoesOnInEachWorkspace(t *testing.T) {
 	scan("dns", 0)
 	scan("net-a", 3)
 	scan("net-b", 2)
-	w.submit("net-b", workflow.Update) // what it does settles the drift
+	w.submit("net-b", workflow.Update) // its changes resolve the drift
 	job, r := w.started()
 	w.must(w.result(job, r, workflow.Succeeded))
 	holder := w.submit("net-a", workflow.Update)

@@ -99,7 +99,7 @@ func (b *broken) Put(ctx context.Context, name string, body []byte) error {
 	return b.Store.Put(ctx, name, body)
 }
 
-// What is beyond the first MiB of a log lies beside the records, and reads as the rest does.
+// Lines beyond the first MiB of a log lie beside the records, and read like the others.
 func TestLogs_BeyondTheFirstMiBLieInBlobs(t *testing.T) {
 	w := newWorld(t, memory.New())
 	place := &broken{Store: files.New(filepath.Join(t.TempDir(), "blobs"))}
@@ -159,7 +159,7 @@ func TestLogs_BeyondTheFirstMiBLieInBlobs(t *testing.T) {
 	}
 }
 
-// A batch becomes chunks that a reader can take one by one, whatever is in it.
+// A batch becomes chunks that a reader can take one by one, whatever its lines are.
 func TestLogs_ChunksHaveBounds(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
@@ -275,7 +275,7 @@ func packed(t *testing.T, first int64, lines ...api.LogLine) *api.LogTail {
 	return &api.LogTail{First: first, Lines: b.Bytes()}
 }
 
-// A runner's last call brings what is left of steps and log; whatever becomes of that, the result counts.
+// A runner's last call brings the remaining steps and lines; the result counts even if these fail.
 func TestResult_TakesTheLastStepsAndLines(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		step := func(seq int, status workflow.StepStatus) api.Step {

@@ -97,7 +97,7 @@ func TestUnlock_FreesTheSlotOfTheLostRunAlone(t *testing.T) {
 		states, err := w.plane.States(w.ctx(), w.pool, api.StatesQuery{IDs: []string{first.ID}})
 		w.must(err)
 		if len(states.Jobs) != 1 || states.Jobs[0].Active {
-			t.Errorf("the pool is told %+v; it stops the task of what is not active", states.Jobs)
+			t.Errorf("the pool gets %+v; it stops tasks of inactive runs", states.Jobs)
 		}
 
 		next, nextRun := w.started()

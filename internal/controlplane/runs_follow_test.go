@@ -38,7 +38,7 @@ func (w *world) follow(id string) *follower {
 	return f
 }
 
-// O15: whoever follows a run sees its end at once, however it ends.
+// O15: a follower of a run sees its end at once, however it ends.
 func TestFollow_TheEndIsSeenAtOnce(t *testing.T) {
 	for name, end := range map[string]func(w *world, job api.Job, r api.Run){
 		"succeeded": func(w *world, job api.Job, r api.Run) { w.must(w.result(job, r, workflow.Succeeded)) },

@@ -191,7 +191,7 @@ func TestLogs_LostLinesAreNamedInTheirPlace(t *testing.T) {
 			}
 		}
 		if next, err := send(api.Logs{First: 2, Lines: numbered(2, 13), Lost: true}); err != nil || next != 13 {
-			t.Errorf("what comes after all is too late: next %d, %v", next, err)
+			t.Errorf("a late batch is refused: next %d, %v", next, err)
 		}
 		if next, err := send(api.Logs{First: 14, Lines: numbered(14, 15), Lost: true}); err != nil || next != 15 {
 			t.Errorf("next %d, %v", next, err)
@@ -236,7 +236,7 @@ func TestLogs_EndAtTheirQuota(t *testing.T) {
 		t.Errorf("got %d lines, the last %.80q, done %v", len(got), got[len(got)-1], done)
 	}
 	if out, err := w.plane.AppendTail(w.ctx(), w.pool, wf.ID, api.Tail{Attempt: 1, Task: r.Task, First: next, Lines: numbered(0, 1)}); err != nil || !out.Full {
-		t.Errorf("what it left: %+v, %v", out, err)
+		t.Errorf("the remaining lines: %+v, %v", out, err)
 	}
 	w.must(w.result(job, r, workflow.Succeeded))
 }

@@ -129,7 +129,7 @@ func TestWake_OfAFreedSlot(t *testing.T) {
 	}
 }
 
-// What waits for its pool is claimed at once when the pool may claim again.
+// Runs that wait for their pool are claimed at once when the pool may claim again.
 func TestWake_OfAPoolThatMayClaimAgain(t *testing.T) {
 	yes, no := true, false
 	for name, tc := range map[string]struct {

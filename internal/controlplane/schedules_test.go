@@ -364,7 +364,7 @@ func TestSchedule_WhatADeletedOneLeftGoesAfterALostRace(t *testing.T) {
 	}
 }
 
-// What a schedule has done about a workspace that was deleted is deleted within a day.
+// The records of a schedule about a deleted workspace are deleted within a day.
 func TestSchedule_PassesOverADeletedWorkspace(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")

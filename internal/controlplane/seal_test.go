@@ -19,7 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 )
 
-// trail reads all entries, as whoever verifies does.
+// trail reads all entries, as a verifier does.
 func (w *world) trail(f api.AuditFilter) iter.Seq2[api.AuditEvent, error] {
 	return func(yield func(api.AuditEvent, error) bool) {
 		for f.Order = api.OldestFirst; ; {
@@ -81,7 +81,7 @@ func (w *world) sealed(seals, each int) {
 	}
 }
 
-// O14: what is older than five minutes is sealed, whatever comes later is not, and both are told.
+// O14: entries older than five minutes are sealed, later ones are not, and both are reported.
 func TestSeal_HasWhatIsOlderThanFiveMinutes(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.sealed(3, 4)
@@ -142,7 +142,7 @@ func (w *world) remove(k store.Key) {
 	w.commit(record.Random(18), store.Delete(k, records[0].Version))
 }
 
-// O14: whatever is changed behind the program's back, the first broken link is named.
+// O14: after any change behind the program's back, the first broken link is named.
 func TestVerify_NamesTheFirstBrokenLink(t *testing.T) {
 	type scene struct {
 		*world
@@ -187,7 +187,7 @@ func TestVerify_NamesTheFirstBrokenLink(t *testing.T) {
 		}, want: "seal 2 is missing: the next one is seal 3"},
 		"the last seal deleted": {tamper: func(s scene) { s.remove(record.SealKey("default", 3)) }, want: "seal 3 is missing, and so is all that comes after it: there was a seal 3"},
 		"the beginning deleted": {tamper: func(s scene) { s.remove(record.SealKey("default", 1)) }, want: "seal 1 is missing: the next one is seal 2"},
-		// Whoever can write all records can end the trail earlier, or compute it anew. Then only what was forwarded helps.
+		// A writer of all records can end the trail earlier, or compute it anew. Only the forwarded seals reveal that.
 		"the end cut off": {tamper: func(s scene) {
 			for _, e := range s.all {
 				if e.ID > s.seals[1].To {
@@ -287,7 +287,7 @@ func TestSum_CoversEveryField(t *testing.T) {
 	if seal.Sum("p", entries) == was {
 		t.Error("the digest is the same for another organization")
 	}
-	// Whoever computes digests without this program goes by these bytes: they never change.
+	// Other programs compute digests from these bytes: they never change.
 	if want := "69dec25b5d3619d81a340aae111a2dc3514866eae542041b047812fadf48735e"; was != want {
 		t.Errorf("the digest of known entries is %s, was %s", was, want)
 	}

@@ -81,7 +81,7 @@ func TestTree_WhatDiesBetweenIsRepairedByThePass(t *testing.T) {
 	}
 }
 
-// Whoever takes a tree on at the same moment, a node has one run.
+// However many advance a tree at the same moment, a node has one run.
 func TestTree_TwoAdvancesAtOnceSubmitOnce(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		f := newForest(w, "net", "db net", "dns net", "app db,dns")

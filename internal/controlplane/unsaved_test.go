@@ -29,8 +29,8 @@ func (w *world) pushes() api.Workflow {
 	return wf
 }
 
-// R15: what a run has made and its backend does not know is made a second time by whoever changes the state next. So nobody
-// does before that state is pushed, or an admin has given it up.
+// R15: if a backend lacks the state of a run, the next run that changes the state makes the same resources again. So
+// no run may change it before that state is pushed, or an admin has given it up.
 func TestUnsaved_NoRunChangesTheStateBeforeItIsPushed(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.guarded(nil)
