@@ -32,7 +32,7 @@ func (w *world) wantTold(want ...string) {
 }
 
 // Each event is sent once to each subscriber, whatever the store loses.
-func TestNews_EachEventIsToldOnce(t *testing.T) {
+func TestEvents_EachIsSentOnce(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.notified("all")
 		w.notified("drift", func(n *api.Notification) { n.Events = []string{api.EventDrift} })
@@ -76,7 +76,7 @@ func (s *untold) Commit(ctx context.Context, id string, ops ...store.Op) error {
 }
 
 // A run ends even if its events cannot be sent; a pass sends them later, once.
-func TestNews_ThatWasNotToldAtOnceIsToldByThePass(t *testing.T) {
+func TestEvents_UnsentOnesAreSentByThePass(t *testing.T) {
 	st := &untold{Store: memory.New()}
 	w := newWorld(t, st)
 	w.notified("a")
@@ -97,7 +97,7 @@ func TestNews_ThatWasNotToldAtOnceIsToldByThePass(t *testing.T) {
 }
 
 // A plan that nobody but its submitter wants to be looked at is nobody's news.
-func TestNews_NotOfWhatNobodyWants(t *testing.T) {
+func TestEvents_NoneWithoutASubscriber(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.notified("all")
 	w.guarded(&api.Approval{Required: true, Rules: []string{"destroys"}})
@@ -112,7 +112,7 @@ func TestNews_NotOfWhatNobodyWants(t *testing.T) {
 }
 
 // A notification of some projects tells what happens in them and below them.
-func TestNews_OfProjects(t *testing.T) {
+func TestEvents_OfProjects(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.madeProject("shop", "")
 	w.madeProject("cart", "shop")
@@ -133,7 +133,7 @@ func TestNews_OfProjects(t *testing.T) {
 
 // A run that waits for half an hour for something other than another run is reported once, and each pool at most once
 // an hour.
-func TestNews_Stuck(t *testing.T) {
+func TestEvents_Stuck(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
 		w.notified("ops", func(n *api.Notification) { n.Events = []string{api.EventStuck} })
 		w.newPool("edge")
@@ -164,7 +164,7 @@ func TestNews_Stuck(t *testing.T) {
 }
 
 // A run that waits for other runs is not stuck; when these have ended, it may be.
-func TestNews_NotStuckBehindAnother(t *testing.T) {
+func TestEvents_NotStuckBehindAnother(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.notified("ops", func(n *api.Notification) { n.Events = []string{api.EventStuck} })
 	w.workspace("net")
@@ -184,7 +184,7 @@ func TestNews_NotStuckBehindAnother(t *testing.T) {
 }
 
 // A claimed run whose launches are refused for half an hour is stuck, with the reason.
-func TestNews_StuckAtItsLaunch(t *testing.T) {
+func TestEvents_StuckAtItsLaunch(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.notified("ops", func(n *api.Notification) { n.Events = []string{api.EventStuck} })
 	w.workspace("net")
@@ -214,7 +214,7 @@ func (s *tally) Commit(ctx context.Context, id string, ops ...store.Op) error {
 }
 
 // That it may become stuck costs a run nothing that starts before.
-func TestNews_ARunThatStartsSoonWritesNoMore(t *testing.T) {
+func TestEvents_ARunThatStartsSoonWritesNoMore(t *testing.T) {
 	st := &tally{Store: memory.New()}
 	w := newWorld(t, st)
 	w.workspace("net")
