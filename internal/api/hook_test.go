@@ -22,7 +22,7 @@ func TestHook_DigestIsOfWhatRuns(t *testing.T) {
 		}
 	}
 	if got := (api.Hook{Run: "echo a\\ \r\nb\n"}).Script(); got != "echo a\\\nb" {
-		t.Errorf("got %q: what runs is not what has the digest", got)
+		t.Errorf("got %q: the digest is of another text than the one that runs", got)
 	}
 }
 

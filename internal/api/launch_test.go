@@ -44,7 +44,7 @@ func TestLaunchMessage_ComesBackAsItWasSent(t *testing.T) {
 	}
 }
 
-// What a job says of its launch reaches the dispatcher. A field that every launcher may want belongs into task.Needs,
+// The launch fields of a job reach the dispatcher. A field that every launcher may want belongs into task.Needs,
 // which travels as it is.
 func TestLaunchMessage_ForgetsNoFieldOfAJob(t *testing.T) {
 	elsewhere := map[string]string{"ID": "Job"}

@@ -58,7 +58,7 @@ func TestLogBatch_FitsIntoACall(t *testing.T) {
 	}
 }
 
-// What lies in the spool of a container may be the engine's.
+// Files in the spool of a container may be the engine's.
 func FuzzParseLogLine(f *testing.F) {
 	f.Add(api.LogLine{At: time.Unix(1, 2), Step: "apply", Text: "a line", More: true}.Append(nil))
 	f.Add([]byte{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1})
@@ -99,15 +99,15 @@ func TestUnpack_RefusesWhatIsTooMuch(t *testing.T) {
 		tail api.LogTail
 		ok   bool
 	}{
-		"a line":              {api.LogTail{First: 7, Lines: pack(t, one)}, true},
-		"no line":             {api.LogTail{Lines: pack(t, nil)}, true},
-		"not compressed":      {api.LogTail{Lines: one}, false},
-		"before the log":      {api.LogTail{First: -1, Lines: pack(t, one)}, false},
-		"half a line":         {api.LogTail{Lines: pack(t, one[:len(one)-1])}, false},
-		"cut off":             {api.LogTail{Lines: pack(t, one)[:20]}, false},
-		"a bomb":              {api.LogTail{Lines: pack(t, make([]byte, 64<<20))}, false},
-		"a bomb of lines":     {api.LogTail{Lines: pack(t, bytes.Repeat(one, 1<<20))}, false},
-		"beyond what is kept": {api.LogTail{Lines: make([]byte, api.MaxLogTail+1)}, false},
+		"a line":           {api.LogTail{First: 7, Lines: pack(t, one)}, true},
+		"no line":          {api.LogTail{Lines: pack(t, nil)}, true},
+		"not compressed":   {api.LogTail{Lines: one}, false},
+		"before the log":   {api.LogTail{First: -1, Lines: pack(t, one)}, false},
+		"half a line":      {api.LogTail{Lines: pack(t, one[:len(one)-1])}, false},
+		"cut off":          {api.LogTail{Lines: pack(t, one)[:20]}, false},
+		"a bomb":           {api.LogTail{Lines: pack(t, make([]byte, 64<<20))}, false},
+		"a bomb of lines":  {api.LogTail{Lines: pack(t, bytes.Repeat(one, 1<<20))}, false},
+		"beyond the limit": {api.LogTail{Lines: make([]byte, api.MaxLogTail+1)}, false},
 	} {
 		lines, err := c.tail.Unpack()
 		if (err == nil) != c.ok {

@@ -25,7 +25,7 @@ import (
 
 var _ relay.Places = (*artifact.Bucket)(nil)
 
-// do makes a request as whoever was given it does, without credentials.
+// do makes a signed request as its receiver does, without credentials.
 func do(t *testing.T, to api.Transfer, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), to.Method, to.URL, strings.NewReader(body))

@@ -135,7 +135,7 @@ func TestOpen_WhatIsNotThere(t *testing.T) {
 	}
 }
 
-// What was cut short where it lies would look like a transfer that is cut off, which a runner repeats for minutes.
+// A truncated file would look like a transfer that is cut off, which a runner repeats for minutes.
 func TestDownload_RefusesWhatHasAnotherSize(t *testing.T) {
 	dir := t.TempDir()
 	d := artifact.NewDirectory(dir)
@@ -194,7 +194,7 @@ func TestSweep_DeletesExpiredAndCrashedFiles(t *testing.T) {
 	}
 }
 
-// What was announced again gets its time, also where a crash took it.
+// An artifact that is announced again gets its time, also after a crash lost it.
 func TestKeep_AgainGivesTheTimeThatIsMissing(t *testing.T) {
 	base := t.TempDir()
 	d := artifact.NewDirectory(base)

@@ -109,7 +109,7 @@ func TestClient_AsksForTheTokenEachTime(t *testing.T) {
 	}
 }
 
-// What redirects is not the control plane, and where it points to must not get the token.
+// A server that redirects is not the control plane, and the target of the redirect must not get the token.
 func TestClient_DoesNotFollowRedirects(t *testing.T) {
 	server := answering(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://login.example.com/", http.StatusMovedPermanently)
@@ -232,7 +232,7 @@ func TestClient_RequestTimesOut(t *testing.T) {
 	})
 }
 
-// Who gives up is not told that the control plane is away.
+// A caller that gives up does not get the error that the control plane is away.
 func TestClient_CancelledCallIsNoOutage(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped by the operator")

@@ -63,7 +63,7 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// newDesk returns a desk and a client that lives on what it exchanges there for a file's token.
+// newDesk returns a desk and a client that exchanges a file's token there.
 func newDesk(t *testing.T, file string) (*desk, *client.Client) {
 	t.Helper()
 	d := &desk{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), lives: 600}

@@ -116,7 +116,7 @@ func TestClient_UnsafeCallsAreMadeOnce(t *testing.T) {
 	}
 }
 
-// What a lost answer had deleted is deleted.
+// A delete whose answer was lost has succeeded.
 func TestClient_DeleteAfterLostAnswerIsDone(t *testing.T) {
 	gone := refusing(&workflow.Error{Kind: workflow.ErrNotFound, Message: "no such pool"})
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestRemoveTree_OpensWhatWasClosed(t *testing.T) {
 		t.Errorf("got %v, want nothing left", err)
 	}
 	if info, err := os.Lstat(outside); err != nil || info.Mode().Perm() != 0o500 {
-		t.Errorf("got %v, %v, want what the link leads to as it was", info, err)
+		t.Errorf("got %v, %v, want the unchanged target of the link", info, err)
 	}
 	if err := disk.RemoveTree(tree); err != nil {
 		t.Errorf("a directory that is not there: %v", err)

@@ -71,7 +71,7 @@ func TestTable_NamesFieldsAndKindsThatExist(t *testing.T) {
 	}
 }
 
-// What the control plane keeps is what a dry run compares with: the normal form of a normal form is itself, and has
+// The control plane keeps the value that a dry run compares with: the normal form of a normal form is itself, and has
 // nothing that only the control plane says.
 func TestSettings_TheNormalFormIsItsOwn(t *testing.T) {
 	now := time.Date(2027, 3, 1, 12, 0, 0, 5, time.FixedZone("", 3600))

@@ -30,7 +30,7 @@ func (f fixed) Resolve(_ context.Context, ref string) (redact.String, error) {
 	}
 }
 
-// passGate reads what came through a gate, which is closed then.
+// passGate reads the data of a gate, which is closed then.
 func passGate(t *testing.T, came []byte) (*task.Bundle, error) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -84,7 +84,7 @@ func TestBundle_CarriesWhatWasNamed(t *testing.T) {
 	}
 }
 
-// Whoever writes a reference of a kind that this runner has not is told which ones it has.
+// The error for a reference of an unknown kind names the kinds that this runner has.
 func TestMux_SaysWhatItHas(t *testing.T) {
 	for want, m := range map[string]secrets.Mux{
 		"it has none":                   {},

@@ -110,7 +110,7 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// A place comes back from callers as a cursor: whatever it is, taking it apart neither fails
+// A place comes back from callers as a cursor: for any value, taking it apart neither fails
 // otherwise than by an error nor accepts a second spelling of the same place.
 func FuzzParsePlace(f *testing.F) {
 	for _, s := range []string{"", "a", "\x00", "a\x00\x01b\x00\x01c", "a\x00\x01b\x00\x01c\x00\x01", "\x00\xff\x00\x01\x00\x01", "a\x00\x02", strings.Repeat("\x00", 9)} {

@@ -83,7 +83,7 @@ func TestUnmarshal_IntegersGoByTheirValue(t *testing.T) {
 	}
 }
 
-// What passes is read in one way: nothing of it is lost when it is decoded and written again, but for what is unknown.
+// JSON that passes is read in one way: decoding and encoding it again loses unknown members only.
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(`{"name": "a", "free": {"a": [1, {"b": null}]}}`))
 	f.Add([]byte(`{"name": "a", "Name": "b"}`))

@@ -67,7 +67,7 @@ func TestEnsureFile_AtOnceAllGetTheSameKey(t *testing.T) {
 	}
 }
 
-// Whoever is to mend a key file must hear which one.
+// The error must name the key file, so that it can be repaired.
 func TestLoadFile_NamesTheFileThatItRefuses(t *testing.T) {
 	for _, text := range []string{"", "no JSON", `{"keys": []}`, `{"keys": [{"id": "one", "key": "planted"}]}`} {
 		path := filepath.Join(t.TempDir(), "keys.json")
@@ -190,7 +190,7 @@ func FuzzParseKeys(f *testing.F) {
 			}
 			return
 		}
-		// What was taken can be written and is taken again.
+		// Accepted keys can be written and are accepted again.
 		b, err := ticket.FormatKeys(keys...)
 		if err != nil {
 			t.Fatal(err)

@@ -155,7 +155,7 @@ func TestOpen_ForeignFormsAreRefused(t *testing.T) {
 	direct := jose.Recipient{Algorithm: jose.DIRECT, Key: secret, KeyID: "one"}
 	good := fmt.Sprintf(`{"job":"j","attempt":1,"token":"t","group":"o/w","org":"o","wsid":"w","exp":%d}`, now.Add(time.Hour).Unix())
 
-	// The helper makes tickets that do open, so that the refusals below are about what differs.
+	// The helper makes tickets that do open, so that the refusals below are about their differences.
 	if _, err := k.Open(foreign(jose.A256GCM, direct, nil, good), now); err != nil {
 		t.Fatalf("a ticket made by hand: %v", err)
 	}
@@ -281,7 +281,7 @@ func FuzzOpen(f *testing.F) {
 			}
 			return
 		}
-		// Only what was sealed above opens; each process of the fuzzer sealed it anew.
+		// Only tickets sealed above open; each process of the fuzzer sealed it anew.
 		if want := claims(); got.Job != want.Job || got.Token.Reveal() != want.Token.Reveal() {
 			t.Fatalf("opened %q, which nobody sealed: %v", s, got)
 		}

@@ -46,7 +46,7 @@ func harness(duplicate bool) queuetest.Harness {
 
 func TestConformance(t *testing.T) { queuetest.Run(t, harness(false)) }
 
-// The suite must bear what at-least-once allows, or it could not be held against SQS.
+// The suite must tolerate duplicates, or it could not run against SQS.
 func TestConformance_WithDuplicates(t *testing.T) { queuetest.Run(t, harness(true)) }
 
 func send(t *testing.T, q *memory.Queue, group string, bodies ...string) {
@@ -210,7 +210,7 @@ func TestDeadLetter_KeepsTheMessageAndItsGroup(t *testing.T) {
 		t.Errorf("got %+v, want message %s delivered for the first time", got, m.ID)
 	}
 	if err := q.Delete(t.Context(), m.Receipt); err != nil {
-		t.Errorf("delete of what became a dead letter: got %v, want nil", err)
+		t.Errorf("delete of a dead letter: got %v, want nil", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 )
 
-// A second opinion on what goes over the wire. The whole suite is not for moto: there a stale receipt
+// A second opinion on the wire format. The whole suite is not for moto: there a stale receipt
 // deletes the message, a poll that was given up steals the next one, and a partial batch failure cannot
 // be read by the SDK.
 func TestMoto(t *testing.T) {
@@ -64,7 +64,7 @@ func TestMoto(t *testing.T) {
 		}
 	})
 
-	t.Run("what comes back", func(t *testing.T) {
+	t.Run("answers", func(t *testing.T) {
 		q := open(t, queuetest.Visible)
 		if err := q.Send(t.Context(), []byte("a"), ""); err != nil {
 			t.Fatal(err)

@@ -104,7 +104,7 @@ func TestConformance_OverTheFake(t *testing.T) {
 	queuetest.Run(t, harness(func(t *testing.T) *awssqs.Client { return start(t).client }))
 }
 
-// What at-least-once allows at its worst.
+// The worst that at-least-once allows.
 func TestConformance_OverTheFakeWithDuplicates(t *testing.T) {
 	slow(t)
 	h := harness(nil)
@@ -251,7 +251,7 @@ func TestErrors_AreClassifiedAndSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A receipt of another day is stale, whatever SQS calls that.
+// A receipt of another day is stale, under any error code of SQS.
 func TestReceipt_OfMoreThanTwelveHoursAgoIsStale(t *testing.T) {
 	w := start(t)
 	q, _ := open(t, w.client, nil)

@@ -184,7 +184,7 @@ func TestKey_ValuesOfEachKind(t *testing.T) {
 	}
 }
 
-// R6: whatever goes wrong, the sentence says what to do, and holds no value.
+// R6: each error says what to do, and holds no value.
 func TestErrors_AreSentencesWithoutTheValue(t *testing.T) {
 	w := start(t)
 	const value = "a-value-that-must-not-show"

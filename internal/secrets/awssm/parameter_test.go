@@ -69,7 +69,7 @@ func parameters(admin aws.Config, resolver *awssm.Resolver, below, forbidden str
 	}
 }
 
-// R6: whatever goes wrong, the sentence says what to do, and holds no value.
+// R6: each error says what to do, and holds no value.
 func TestParameter_AKeyAndErrors(t *testing.T) {
 	w := start(t)
 	ref := putParameter(t, w.parameters, "document", `{"password":"must not show"}`)

@@ -76,7 +76,7 @@ func TestStore_Conformance(t *testing.T) {
 	run(t, func(t *testing.T) store.Store { return table(t, s.config, dynamodb.Config{}) })
 }
 
-// A second opinion of whoever wrote moto. Its client tokens are ours.
+// A second opinion, of the authors of moto. Its client tokens are ours.
 func TestStore_ConformanceOverMoto(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector sees all of the client over the other stand-in; the stage plain of .ci/run has moto")

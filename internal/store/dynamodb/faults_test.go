@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// tokens keeps what DynamoDB promises and moto does not: a transaction that was done is not done again,
-// a client token comes with one request only, and what is done at once is done as if one after the other.
+// tokens keeps promises of DynamoDB that moto does not keep: a completed transaction is not done again,
+// a client token comes with one request only, and concurrent transactions are serialized.
 type tokens struct {
 	next http.RoundTripper
 	one  sync.Mutex

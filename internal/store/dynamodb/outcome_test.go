@@ -137,7 +137,7 @@ func TestCommit_TellsOutcomesApart(t *testing.T) {
 				if errors.Is(tt.want, store.ErrConflict) {
 					return // the fake wrote nothing
 				}
-				// Whatever it was, the same again is done, once.
+				// In each case, a repeat is done, once.
 				if err := s.Commit(t.Context(), "mine", w.ops("two")...); err != nil {
 					t.Errorf("repeat: %v", err)
 				}
@@ -393,7 +393,7 @@ func TestGet_GivesUpOnKeysThatStayUnprocessed(t *testing.T) {
 	}
 }
 
-// An answer of BatchGetItem ends at 16 MB, whatever was asked for.
+// An answer of BatchGetItem ends at 16 MB, however many keys were requested.
 func TestGet_OfMoreThanOneAnswerHolds(t *testing.T) {
 	f := serve(t, &fake.Service{})
 	s := table(t, f.config, dynamodb.Config{})

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/dynamodb/dynamodbtest"
 )
 
-// What docs/backup.md does with the calls of AWS: a table that was restored serves as the store, and expires again.
+// The steps of docs/backup.md, as calls of AWS: a table that was restored serves as the store, and expires again.
 func TestTable_ThatWasRestoredServesAsTheStore(t *testing.T) {
 	client, from, to := sdk.NewFromConfig(awsConfig(motoURL(t), http.DefaultTransport)), aws.String("lost"), aws.String("lost-restored")
 	must(t, dynamodbtest.Create(t.Context(), client, *from, time.Minute))

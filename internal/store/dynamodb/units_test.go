@@ -17,7 +17,7 @@ import (
 	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
 )
 
-// both is a store and its twin: what it does, both do.
+// both is a store and its twin: each call goes to both.
 type both struct {
 	*testing.T
 	real, metered store.Store
@@ -44,7 +44,7 @@ type counting struct {
 	used func(dynamodbtest.Units)
 }
 
-// add passes on what was consumed: all of it was read, or all of it written.
+// add reports the consumed units: all of them of reads, or all of writes.
 func (c *counting) add(write bool, all ...types.ConsumedCapacity) {
 	for _, one := range all {
 		if write {
@@ -100,7 +100,7 @@ func (c *counting) TransactWriteItems(ctx context.Context, in *sdk.TransactWrite
 	return out, err
 }
 
-// What the meter counts over a store in memory is what a table counts, kind of call by kind of call.
+// The meter over a store in memory counts the same as a table, kind of call by kind of call.
 func TestMeter_AgreesWithTheTable(t *testing.T) {
 	var mu sync.Mutex
 	var used dynamodbtest.Units

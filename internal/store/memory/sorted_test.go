@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 )
 
-// A partition that grows and shrinks through many chunks stays what a plain sorted list would be.
+// A partition that grows and shrinks through many chunks stays equal to a plain sorted list.
 func TestStore_MatchesASortedListAtEverySize(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3} {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -40,7 +40,7 @@ func one(t *testing.T, s store.Store, k store.Key) store.Record {
 	return found[0]
 }
 
-// Whoever reads after a commit was answered reads what it wrote, or what was written after it, while
+// A reader after an answered commit reads the value that it wrote, or a later one, while
 // others write the same records, delete them and make them again.
 func TestGet_AnAnsweredCommitIsRead(t *testing.T) {
 	s := open(t, dataFile(t), sqlite.Config{})
@@ -96,7 +96,7 @@ func TestGet_AnAnsweredCommitIsRead(t *testing.T) {
 			}
 		}
 		if answered[counter(n)] == 0 {
-			t.Errorf("no commit of %s was taken: what was read never became right", counter(n))
+			t.Errorf("no commit of %s was taken: the reads never became right", counter(n))
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestPurge_WhatWasPurgedIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := one(t, s, k); got.Version != 1 {
-		t.Fatalf("got %+v, want what was written", got)
+		t.Fatalf("got %+v, want the written record", got)
 	}
 	if n, err := s.Purge(t.Context(), time.Unix(200, 0)); n != 1 || err != nil {
 		t.Fatalf("purged %d, %v", n, err)

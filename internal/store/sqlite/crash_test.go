@@ -23,7 +23,7 @@ func pair(name string) []store.Op {
 }
 
 // writeUntilKilled commits pairs from several goroutines and prints the name of each when it was
-// answered. It is what this test binary does when it is started with a path to write to.
+// answered. The test binary does this when it is started with a path to write to.
 func writeUntilKilled(path string) {
 	s, err := sqlite.Open(context.Background(), path, sqlite.Config{})
 	if err != nil {
@@ -48,7 +48,7 @@ func writeUntilKilled(path string) {
 	wg.Wait()
 }
 
-// What was answered is there after the process was killed at any moment, each commit whole.
+// Answered commits are there after the process was killed at any moment, each commit whole.
 func TestStore_AnsweredCommitsSurviveAKill(t *testing.T) {
 	path := dataFile(t)
 	answered := map[string]bool{}

@@ -30,7 +30,7 @@ func (s *Store) FailNextCommit(ctx context.Context) error {
 // Fill leaves no room in the file for as long as the writer's connection is the same: until its next failure.
 func (s *Store) Fill(ctx context.Context) error {
 	return s.writer.do(ctx, 0, func(ctx context.Context, s *session) (answer, failure error) {
-		_, err := s.conn.ExecContext(ctx, "PRAGMA max_page_count = 1") // no less than what it has
+		_, err := s.conn.ExecContext(ctx, "PRAGMA max_page_count = 1") // no less than its present number
 		return err, nil
 	})
 }

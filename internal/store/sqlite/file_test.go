@@ -64,7 +64,7 @@ func TestOpen_FindsWhatWasWrittenBefore(t *testing.T) {
 	}
 	s = open(t, path, sqlite.Config{})
 	if got := values(t, s); !slices.Equal(got, []string{"kept"}) {
-		t.Errorf("got %q, want what was written", got)
+		t.Errorf("got %q, want the written value", got)
 	}
 	// A repeat across the restart is still a repeat.
 	put(t, s, "one", "a", "kept")
@@ -92,7 +92,7 @@ func TestOpen_FilesAreForTheirOwnerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		// As an administrator's copy may leave it.
-		if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // what is to be repaired
+		if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // the mode to be repaired
 			t.Fatal(err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestOpen_IsUndoneWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-// A file of which most was deleted is small again after the next start, and holds what is left.
+// A file of which most was deleted is small again after the next start, and holds the remaining records.
 func TestOpen_CompactsAFileThatIsMostlyFree(t *testing.T) {
 	path := dataFile(t)
 	s := open(t, path, sqlite.Config{})
@@ -491,7 +491,7 @@ func TestCheck_RefusesADamagedFile(t *testing.T) {
 	}
 }
 
-// Whoever makes the same file holds it for a moment, and SQLite does not always wait for that.
+// Another process that makes the same file holds it for a moment, and SQLite does not always wait for that.
 func TestOpen_WaitsForWhoMakesTheFile(t *testing.T) {
 	for _, held := range []string{"BEGIN; SELECT * FROM sqlite_schema", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"} {
 		path := dataFile(t)

@@ -78,7 +78,7 @@ func TestCommit_StoreSurvivesAFailedTransaction(t *testing.T) {
 	errs := map[string]error{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	// Whatever of these shares the transaction that fails is told so; nobody is told that it lost.
+	// Commits that share the failed transaction get its error; none is reported as lost.
 	for _, id := range []string{"b", "b again", "c"} {
 		wg.Go(func() {
 			<-release
@@ -114,7 +114,7 @@ func TestCommit_StoreSurvivesAFailedTransaction(t *testing.T) {
 	}
 }
 
-// What shares a transaction with a failure is told what is true of it, and no more.
+// Commits that share a transaction with a failure get their own outcome.
 func TestCommit_ThatFindsNoRoomSaysSoAndTheLogOnce(t *testing.T) {
 	var said bytes.Buffer
 	s := open(t, dataFile(t), sqlite.Config{Log: slog.New(slog.NewTextHandler(&said, nil))})

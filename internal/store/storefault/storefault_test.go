@@ -23,7 +23,7 @@ import (
 
 var all = storefault.Faults{Busy: 0.1, LostRequest: 0.1, LostAnswer: 0.2, BusyRead: 0.05, Stale: 0.5}
 
-// A correct caller sees every promise kept, whatever goes wrong on the way.
+// A correct caller sees every promise kept, in spite of all faults.
 func TestStore_ConformanceOverMemory(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
 	if testing.Short() {
@@ -168,7 +168,7 @@ func same(a, b []store.Record) bool {
 	})
 }
 
-// A stale answer is not an invention: it is what the index was some commits ago, page limits, bounds
+// A stale answer is not an invention: it is the index of some commits ago, page limits, bounds
 // and order included.
 func TestQuery_StaleAnswerIsAnEarlierState(t *testing.T) {
 	const lag = 6
@@ -263,7 +263,7 @@ func TestQuery_IsFreshWhenSwitchedOff(t *testing.T) {
 	}
 }
 
-// run plays one series of calls and returns what each was answered.
+// run plays one series of calls and returns the answer of each.
 func run(t *testing.T, seed uint64) string {
 	t.Helper()
 	s := storefault.New(memory.New(), seed, all)
