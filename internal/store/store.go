@@ -223,13 +223,8 @@ func CheckCommit(id string, ops []Op) error {
 			return fmt.Errorf("store: two operations of one commit name %s", k)
 		}
 		seen[k] = true
-		switch {
-		case op.kind == 0:
-			return fmt.Errorf("store: empty operation")
-		case op.version < 0 || op.IsDelete() && op.version == Absent:
-			return fmt.Errorf("store: operation on %s expects version %d", k, op.version)
-		case op.IsPut() && len(op.record.Value) > MaxValue:
-			return fmt.Errorf("store: value of %s has %d bytes, the maximum is %d", k, len(op.record.Value), MaxValue)
+		if err := op.check(k); err != nil {
+			return err
 		}
 		if size += len(op.record.Value); size > MaxCommit {
 			return fmt.Errorf("store: the values of one commit have more than %d bytes", MaxCommit)
@@ -237,6 +232,19 @@ func CheckCommit(id string, ops []Op) error {
 		if err := checkEntries(op.record, k); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// check refuses an operation on a key that is wrong by itself.
+func (o Op) check(k Key) error {
+	switch {
+	case o.kind == 0:
+		return fmt.Errorf("store: empty operation")
+	case o.version < 0 || o.IsDelete() && o.version == Absent:
+		return fmt.Errorf("store: operation on %s expects version %d", k, o.version)
+	case o.IsPut() && len(o.record.Value) > MaxValue:
+		return fmt.Errorf("store: value of %s has %d bytes, the maximum is %d", k, len(o.record.Value), MaxValue)
 	}
 	return nil
 }
