@@ -84,7 +84,7 @@ func TestPass_AHeartbeatThatComesBeforeTheCommitCounts(t *testing.T) {
 		_, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
 		w.must(err)
 	})
-	for range 12 { // minutes without a sign of life, in which the pool is heard
+	for range 12 { // minutes without a sign of life, in which the pool calls
 		w.live(time.Minute)
 		w.polls()
 	}

@@ -62,7 +62,7 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 				wantDir = spec.WorkspaceID
 			}
 			if job.StateKey != wantDir || job.StateKind != tc.want.Kind {
-				t.Errorf("%s: the launcher is told %s %q, want %s %q", name, job.StateKind, job.StateKey, tc.want.Kind, wantDir)
+				t.Errorf("%s: the launcher gets %s %q, want %s %q", name, job.StateKind, job.StateKey, tc.want.Kind, wantDir)
 			}
 			w.ended(job, r, nil)
 
@@ -89,7 +89,7 @@ func TestState_PlaceOfAWorkspaceIsItsOwnAndIsKept(t *testing.T) {
 	})
 }
 
-// R16: what the last run found is told to the next one as it is when that run starts, not as it was at its
+// R16: the next run gets the findings of the last one as they are at its start, not at its
 // submission.
 func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 	everyStore(t, func(t *testing.T, w *world) {
@@ -105,7 +105,7 @@ func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 		found := api.StateFound{Backend: "local", Settings: "a", Workspace: "default", Lineage: "x", Serial: 7, Taken: "terraform.tfstate beside the code"}
 		w.ended(job, r, &found)
 		if got := w.story(job.ID); !strings.Contains(got, "taken over from terraform.tfstate beside the code (lineage x, serial 7)") {
-			t.Errorf("the timeline does not tell the takeover:\n%s", got)
+			t.Errorf("the timeline does not show the takeover:\n%s", got)
 		}
 		job, r = w.started()
 		if spec, err = w.plane.Spec(w.ctx(), job.Token, r); err != nil || job.ID != waiting.ID {
@@ -125,7 +125,7 @@ func TestState_WhatARunFoundIsKnownToTheNext(t *testing.T) {
 		}
 		w.ended(job, r, nil)
 		if _, _, spec = w.specOf("net", workflow.Preview); spec.Known == nil || spec.Known.Lineage != "x" {
-			t.Errorf("known is %+v after a run that tells nothing", spec.Known)
+			t.Errorf("known is %+v after a run that reports nothing", spec.Known)
 		}
 	})
 }
@@ -145,11 +145,11 @@ func TestState_OfADeletedWorkspaceIsListedNotReused(t *testing.T) {
 		w.must(w.plane.DeleteWorkspace(w.ctx(), w.admin, "other"))
 		w.workspace("net", tofu(nil))
 		job, r, spec := w.specOf("net", workflow.Update)
-		var told []string
+		var known []string
 		for _, n := range spec.Namesakes {
-			told = append(told, n.ID)
+			known = append(known, n.ID)
 		}
-		if d := cmp.Diff(ids, told); d != "" || spec.State.Key != spec.WorkspaceID || spec.Known != nil {
+		if d := cmp.Diff(ids, known); d != "" || spec.State.Key != spec.WorkspaceID || spec.Known != nil {
 			t.Errorf("key %s of %s, known %+v, namesakes (-want +got):\n%s", spec.State.Key, spec.WorkspaceID, spec.Known, d)
 		}
 		if d := cmp.Diff(ids, job.StateOlds); d != "" {
@@ -192,7 +192,7 @@ func TestState_IsWithheldFromOtherProjects(t *testing.T) {
 		cases := map[string]struct {
 			project string
 			who     controlplane.Principal // nobody: a schedule
-			told    []string               // by the project that they were in
+			known   []string               // by the project that they were in
 		}{
 			"operator":        {"shop", w.in(map[string]string{"shop": api.RoleOperator}), []string{"shop"}},
 			"admin-of-one":    {"web", admin("web"), nil},
@@ -231,15 +231,15 @@ func TestState_IsWithheldFromOtherProjects(t *testing.T) {
 			job, r := w.started()
 			spec, err := w.plane.Spec(w.ctx(), job.Token, r)
 			w.must(err)
-			var want, told []string
-			for _, project := range c.told {
+			var want, known []string
+			for _, project := range c.known {
 				want = append(want, deleted[project+"/"+name])
 			}
 			for _, n := range spec.Namesakes {
-				told = append(told, n.ID)
+				known = append(known, n.ID)
 			}
-			if withheld := len(want) < 2; cmp.Diff(want, told) != "" || cmp.Diff(want, job.StateOlds) != "" || spec.Withheld != withheld {
-				t.Errorf("%s: told %v, given %v, withheld %v; want %v and %v", name, told, job.StateOlds, spec.Withheld, want, withheld)
+			if withheld := len(want) < 2; cmp.Diff(want, known) != "" || cmp.Diff(want, job.StateOlds) != "" || spec.Withheld != withheld {
+				t.Errorf("%s: known %v, given %v, withheld %v; want %v and %v", name, known, job.StateOlds, spec.Withheld, want, withheld)
 			}
 			w.ended(job, r, nil)
 		}

@@ -265,7 +265,7 @@ func TestSilence_AnyCallOfTheRunEndsIt(t *testing.T) {
 			w.must(call(n))
 			w.is(wf.ID, workflow.Running, "")
 		}
-		// A sign of life that comes soon after another is not stored again, unless it has other news.
+		// A sign of life that comes soon after another is not stored again, unless it reports a change.
 		version := func() int64 {
 			got, err := w.store.Get(w.ctx(), record.BeatKey(wf.ID))
 			w.must(err)
@@ -297,12 +297,12 @@ func TestClock_WhatPeopleAndRunnersAreTold(t *testing.T) {
 	states, err := w.plane.States(w.ctx(), w.pool, api.StatesQuery{IDs: []string{wf.ID}})
 	w.must(err)
 	if s := states.Jobs[0]; s.SilentSeconds > 200 || s.RemainingSeconds < 42*60 || s.RemainingSeconds > 45*60 {
-		t.Errorf("the pool is told %.0f s of silence, %.0f s remain", s.SilentSeconds, s.RemainingSeconds)
+		t.Errorf("the pool gets %.0f s of silence, %.0f s remain", s.SilentSeconds, s.RemainingSeconds)
 	}
 	c, err := w.plane.Heartbeat(w.ctx(), job.Token, r, api.Heartbeat{})
 	w.must(err)
 	if c.RemainingSeconds < 42*60 || c.RemainingSeconds > 45*60 {
-		t.Errorf("the runner is told that %.0f s remain", c.RemainingSeconds)
+		t.Errorf("the runner gets %.0f s as the remaining time", c.RemainingSeconds)
 	}
 	why, err := w.plane.Why(w.ctx(), w.admin, wf.ID)
 	w.must(err)

@@ -30,7 +30,7 @@ func (w *world) notified(name string, change ...func(*api.Notification)) {
 	w.must(err)
 }
 
-// fails runs a workflow that fails, and lets a pass tell what is not told yet.
+// fails runs a workflow that fails, and lets a pass send the pending messages.
 func (w *world) fails(workspace string) string {
 	w.t.Helper()
 	wf := w.submit(workspace, workflow.Preview)
@@ -58,8 +58,8 @@ func (w *world) deliveries(f ...func(*api.DeliveryFilter)) (out []api.Delivery) 
 	}
 }
 
-// told is what was told to whom, in order.
-func (w *world) told() (out []string) {
+// sent lists the sent messages with their receivers, in order.
+func (w *world) sent() (out []string) {
 	w.t.Helper()
 	for _, d := range w.deliveries() {
 		out = append(out, d.For+" "+d.Event+" "+d.Workspace)
@@ -68,9 +68,9 @@ func (w *world) told() (out []string) {
 	return out
 }
 
-func (w *world) tasks(who controlplane.Principal, most int) []api.DeliveryTask {
+func (w *world) tasks(who controlplane.Principal, limit int) []api.DeliveryTask {
 	w.t.Helper()
-	out, err := w.plane.ClaimDeliveries(w.ctx(), who, api.DeliveryClaim{Max: most, Instance: "one"})
+	out, err := w.plane.ClaimDeliveries(w.ctx(), who, api.DeliveryClaim{Max: limit, Instance: "one"})
 	w.must(err)
 	return out.Tasks
 }
@@ -420,7 +420,7 @@ func TestDelivery_MadeDuringAClaimIsOffered(t *testing.T) {
 				return func() { w.fails("net") }
 			}
 			if tasks := w.tasks(w.pool, 1); len(tasks) == 0 && !w.offers() {
-				t.Error("nobody is told of it")
+				t.Error("nobody is notified")
 			}
 			if st.afterRange != nil || len(w.deliveries()) != 1 {
 				t.Error("none was made meanwhile")
@@ -449,7 +449,7 @@ func TestClaim_AnswersAtOnceForADelivery(t *testing.T) {
 		}{{3 * time.Second, true}, {0, true}, {20 * time.Second, true}, {20 * time.Second, true}} {
 			began := time.Now()
 			if i == 2 {
-				<-time.After(3 * time.Second) // it is not news any more
+				<-time.After(3 * time.Second) // the event is too old by then
 				began = time.Now()
 			}
 			out, err := w.plane.Claim(w.ctx(), w.pool, api.Claim{Instance: "one", Max: 1, WaitSeconds: 20})

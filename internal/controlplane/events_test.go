@@ -18,16 +18,16 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func (w *world) wantTold(want ...string) {
+func (w *world) wantSent(want ...string) {
 	w.t.Helper()
 	slices.Sort(want)
-	if diff := cmp.Diff(want, w.told()); diff != "" {
-		w.t.Errorf("told (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, w.sent()); diff != "" {
+		w.t.Errorf("sent (-want +got):\n%s", diff)
 	}
 	page, err := w.store.Range(w.ctx(), store.Scan{Part: record.OutboxPart("default"), Limit: 10})
 	w.must(err)
 	if len(page.Records) > 0 {
-		w.t.Errorf("news is left: %v", page.Records)
+		w.t.Errorf("events remain: %v", page.Records)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestEvents_EachIsSentOnce(t *testing.T) {
 		w.pass() // it ends by time
 		w.is(lost.ID, workflow.Failed, workflow.ReasonExpiredInQueue)
 		w.pass()
-		w.wantTold("all failed a", "all approval net", "all drift b", "drift drift b", "all failed b")
+		w.wantSent("all failed a", "all approval net", "all drift b", "drift drift b", "all failed b")
 	})
 }
 
@@ -87,16 +87,16 @@ func TestEvents_UnsentOnesAreSentByThePass(t *testing.T) {
 	st.down = true
 	w.must(w.result(job, r, workflow.Failed))
 	w.is(job.ID, workflow.Failed, workflow.ReasonStepFailed)
-	if _, err := w.plane.Pass(w.ctx()); err == nil || len(w.told()) > 0 {
-		t.Errorf("the pass says %v, told: %v", err, w.told())
+	if _, err := w.plane.Pass(w.ctx()); err == nil || len(w.sent()) > 0 {
+		t.Errorf("the pass says %v, sent: %v", err, w.sent())
 	}
 	st.down = false
 	w.pass()
 	w.pass()
-	w.wantTold("a failed net", "b failed net")
+	w.wantSent("a failed net", "b failed net")
 }
 
-// A plan that nobody but its submitter wants to be looked at is nobody's news.
+// A plan that nobody but its submitter wants to be looked at is reported to nobody.
 func TestEvents_NoneWithoutASubscriber(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.notified("all")
@@ -108,10 +108,10 @@ func TestEvents_NoneWithoutASubscriber(t *testing.T) {
 	_, err := w.plane.Cancel(w.ctx(), w.admin, wf.ID, api.WithReason{})
 	w.must(err)
 	w.pass()
-	w.wantTold()
+	w.wantSent()
 }
 
-// A notification of some projects tells what happens in them and below them.
+// A notification of some projects sends the events in them and below them.
 func TestEvents_OfProjects(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.madeProject("shop", "")
@@ -127,7 +127,7 @@ func TestEvents_OfProjects(t *testing.T) {
 	for _, ws := range []string{"in-shop", "in-cart", "in-mail", "in-none"} {
 		w.fails(ws)
 	}
-	w.wantTold("shop failed in-shop", "shop failed in-cart", "cart failed in-cart",
+	w.wantSent("shop failed in-shop", "shop failed in-cart", "cart failed in-cart",
 		"root failed in-shop", "root failed in-cart", "root failed in-mail", "root failed in-none")
 }
 
@@ -146,20 +146,20 @@ func TestEvents_Stuck(t *testing.T) {
 			w.clock.advance(time.Minute)
 			w.pass()
 		}
-		w.wantTold()
+		w.wantSent()
 		w.clock.advance(2 * time.Minute)
 		w.submit("b", workflow.Preview)
 		w.pass()
-		w.wantTold("ops stuck a", "ops stuck far")
+		w.wantSent("ops stuck a", "ops stuck far")
 		for range 2 * 60 {
 			w.clock.advance(time.Minute)
 			w.pass()
 		}
-		w.wantTold("ops stuck a", "ops stuck far") // b is of a pool that was told of within the hour
+		w.wantSent("ops stuck a", "ops stuck far") // b is of a pool that was reported within the hour
 		w.submit("b", workflow.Preview)
 		w.clock.advance(31 * time.Minute)
 		w.pass()
-		w.wantTold("ops stuck a", "ops stuck far", "ops stuck b")
+		w.wantSent("ops stuck a", "ops stuck far", "ops stuck b")
 	})
 }
 
@@ -177,10 +177,10 @@ func TestEvents_NotStuckBehindAnother(t *testing.T) {
 		w.must(err)
 		w.pass()
 	}
-	w.wantTold()
+	w.wantSent()
 	w.must(w.result(job, r, workflow.Succeeded))
 	w.live(40 * time.Minute)
-	w.wantTold("ops stuck net")
+	w.wantSent("ops stuck net")
 }
 
 // A claimed run whose launches are refused for half an hour is stuck, with the reason.
@@ -195,7 +195,7 @@ func TestEvents_StuckAtItsLaunch(t *testing.T) {
 		w.clock.advance(time.Minute)
 		w.pass()
 	}
-	w.wantTold("ops stuck net")
+	w.wantSent("ops stuck net")
 	if task := w.task(); !strings.Contains(task.Send.Body, `"reason":"quota"`) || !strings.Contains(task.Send.Body, "refused") {
 		t.Errorf("the body is %s", task.Send.Body)
 	}

@@ -54,7 +54,7 @@ func TestSensitiveInput_IsNamedOnlyToItsReader(t *testing.T) {
 		w.leavesToken(bundleSum, one) // nobody takes it: nothing is left
 		w.workspace("cluster", takesToken)
 		if got := w.missing(); !strings.Contains(got, "did not upload the values of its sensitive outputs") || !strings.Contains(got, "run an update of network once") {
-			t.Errorf("it is told %q", got)
+			t.Errorf("it gets %q", got)
 		}
 		left := w.leavesToken(bundleSum, api.Changes{}) // nothing changes, and the values are left all the same
 		w.submit("cluster", workflow.Update)
@@ -76,7 +76,7 @@ func TestSensitiveInput_IsNamedOnlyToItsReader(t *testing.T) {
 		w.must(w.result(job, r, workflow.Succeeded))
 		w.clock.advance(91 * 24 * time.Hour)
 		if got := w.missing(); !strings.Contains(got, "past their retention") {
-			t.Errorf("later it is told %q", got)
+			t.Errorf("later it gets %q", got)
 		}
 	})
 }
@@ -90,7 +90,7 @@ func TestSensitiveInput_OfAnotherMachineIsRefused(t *testing.T) {
 	w.must(err)
 	amend(w, record.ProducedKey("default", ws.ID), func(p *record.Produced) { p.Sensitive.Place.Instance = "two" })
 	if got := w.missing(); !strings.Contains(got, "is with agent two, and this run is on one") {
-		t.Errorf("it is told %q", got)
+		t.Errorf("it gets %q", got)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestSensitiveInput_WhatDidNotArriveIsNotLeft(t *testing.T) {
 	}})
 	w.must(err)
 	if got := w.missing(); !strings.Contains(got, "did not upload the values of its") {
-		t.Errorf("it is told %q", got)
+		t.Errorf("it gets %q", got)
 	}
 	w.submit("cluster", workflow.Preview)
 	if _, err = w.starts(); err == nil {
@@ -243,7 +243,7 @@ func TestInputs_OfAnApprovedPlanMustBeAsTheyWere(t *testing.T) {
 			}
 			wantErr(t, err, workflow.ErrOver)
 			if got := w.is(job.ID, workflow.Failed, workflow.ReasonPlanStale).Detail; got != c.want {
-				t.Errorf("it is told %q, want %q", got, c.want)
+				t.Errorf("it gets %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -255,21 +255,21 @@ func TestInputs_OfAWorkspaceThatWasDestroyedOrPushed(t *testing.T) {
 	w.workspace("cluster", takes("network.id"))
 	w.updates("network", api.Output{Name: "other", Value: 1})
 	if got := w.missing(); !strings.Contains(got, "produced other; correct the name") {
-		t.Errorf("of another output it is told %q", got)
+		t.Errorf("of another output it gets %q", got)
 	}
 	w.updates("network", hiddenToken, api.Output{Name: "id", Sensitive: true})
 	if got := w.missing(); !strings.Contains(got, "sets sensitive: true") {
-		t.Errorf("of a sensitive one it is told %q", got)
+		t.Errorf("of a sensitive one it gets %q", got)
 	}
 	w.updates("network", api.Output{Name: "id", Value: "x-***", Masked: true})
 	if got := w.missing(); !strings.Contains(got, "hides a part of it") {
-		t.Errorf("of a masked one it is told %q", got)
+		t.Errorf("of a masked one it gets %q", got)
 	}
 	destroy := w.submit("network", workflow.Destroy)
 	job, r := w.started()
 	w.must(w.result(job, r, workflow.Succeeded))
 	if got := w.missing(); !strings.Contains(got, destroy.ID+" destroyed it") {
-		t.Errorf("after its end it is told %q", got)
+		t.Errorf("after its end it gets %q", got)
 	}
 }
 

@@ -20,10 +20,10 @@ import (
 )
 
 // limited is a world with a limit of the organization.
-func limited(t *testing.T, st store.Store, most int, wk *waker) *world {
+func limited(t *testing.T, st store.Store, limit int, wk *waker) *world {
 	t.Helper()
 	w := newWorld(t, st)
-	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, OrganizationLimit: most, Waker: wk})
+	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory, OrganizationLimit: limit, Waker: wk})
 	return w
 }
 
@@ -118,11 +118,11 @@ func TestClaim_SeesASlotFreedBeforeItReportsWaiting(t *testing.T) {
 		for _, of := range []string{"organization", "pool"} {
 			t.Run(name+", "+of, func(t *testing.T) {
 				st := &between{Store: memory.New()}
-				most, one := 1, 1
+				limit, one := 1, 1
 				if of == "pool" {
-					most = 150
+					limit = 150
 				}
-				w := limited(t, st, most, nil)
+				w := limited(t, st, limit, nil)
 				if of == "pool" {
 					_, err := w.plane.UpdatePool(w.ctx(), w.admin, "default", api.PoolSettings{Concurrency: &one})
 					w.must(err)

@@ -78,7 +78,7 @@ func TestSubmit_OptionsAreFrozenShownAuditedAndRetried(t *testing.T) {
 		old := []string{api.StateSource, api.StateDirectory, api.StateS3}
 		_, err = w.plane.Start(w.ctx(), job.Token, run(job, "task", 'a'), api.Start{Knows: old})
 		if wantErr(t, err, workflow.ErrOver); !strings.Contains(err.Error(), "options") {
-			t.Errorf("a runner that does not know options is told %v", err)
+			t.Errorf("a runner that does not know options gets %v", err)
 		}
 	})
 }

@@ -84,8 +84,8 @@ func ofCommit(workspace, commit string) api.Submit {
 	return api.Submit{Workspace: workspace, Operation: workflow.Preview, Commit: commit}
 }
 
-// toldSpec starts the one run that can be claimed and returns what it is told.
-func (w *world) toldSpec(wf api.Workflow) api.Spec {
+// startedSpec starts the one run that can be claimed and returns its spec.
+func (w *world) startedSpec(wf api.Workflow) api.Spec {
 	w.t.Helper()
 	job, r := w.started()
 	if job.ID != wf.ID {
@@ -213,10 +213,10 @@ func TestPullRequest_RunGetsTheRoleOnlyAfterApproval(t *testing.T) {
 		preview := w.plans(one)
 		spec := w.frozen(made.ID)
 		if arn(spec.Role) != netPreview || names(spec.Secrets) != "B" || spec.Source.Git.Ref != oneCommit || spec.Source.Git.SSHKeyRef != "file:key" || !spec.PullRequest {
-			t.Errorf("a pull request's run is told %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
+			t.Errorf("a pull request's run gets %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
 		}
 		if len(spec.Modules) != 1 || spec.Modules[0].Host != "b.example.com" || spec.Source.Git.Version != "" {
-			t.Errorf("a pull request's run is told of %+v and %+v", spec.Modules, spec.Source.Git)
+			t.Errorf("a pull request's run gets %+v and %+v", spec.Modules, spec.Source.Git)
 		}
 		review := w.reviewOf(preview.ID, api.ReviewWaiting)
 		if !slices.Contains(review.Submitters.Names(), "github.com/1001") || !slices.Contains(review.Submitters.Names(), who.Name) {
@@ -231,12 +231,12 @@ func TestPullRequest_RunGetsTheRoleOnlyAfterApproval(t *testing.T) {
 		if d := cmp.Diff(trigger, next.Trigger); d != "" {
 			t.Error(d)
 		}
-		spec = w.toldSpec(next)
+		spec = w.startedSpec(next)
 		if arn(spec.Role) != netRole || names(spec.Secrets) != "AB" || spec.Source.Git.Ref != oneCommit || spec.Plan == nil || spec.PullRequest {
-			t.Errorf("the run that applies is told %s, %s, %+v and %v", arn(spec.Role), names(spec.Secrets), spec.Source.Git, spec.Plan)
+			t.Errorf("the run that applies gets %s, %s, %+v and %v", arn(spec.Role), names(spec.Secrets), spec.Source.Git, spec.Plan)
 		}
 		if len(spec.Modules) != 2 || spec.Source.Git.Version != "" {
-			t.Errorf("the run that applies is told of %+v and %+v", spec.Modules, spec.Source.Git)
+			t.Errorf("the run that applies gets %+v and %+v", spec.Modules, spec.Source.Git)
 		}
 		_, err = w.plane.Cancel(w.ctx(), who, next.ID, api.WithReason{})
 		wantErr(t, err, workflow.ErrForbidden)
@@ -284,7 +284,7 @@ func TestPullRequest_ARetryStaysOne(t *testing.T) {
 			t.Errorf("the retry is %s for %s of %+v", again.Operation, again.For, again.Trigger)
 		}
 		if spec := w.frozen(again.ID); arn(spec.Role) != netPreview || names(spec.Secrets) != "B" || spec.Source.Git.Ref != oneCommit {
-			t.Errorf("the retry is told %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
+			t.Errorf("the retry gets %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
 		}
 		w.plans(one)
 		if r := w.reviewOf(again.ID, api.ReviewWaiting); !slices.Contains(r.Submitters.Names(), "github.com/1001") {
@@ -431,8 +431,8 @@ func TestPreviewRole_IsForWhatOnlyLooks(t *testing.T) {
 			c.in.Workspace = "net"
 			made, err := w.plane.Submit(w.ctx(), w.admin, "", c.in)
 			w.must(err)
-			if spec := w.toldSpec(made); arn(spec.Role) != c.want || names(spec.Secrets) != c.secrets {
-				t.Errorf("it is told %q and %s, want %q and %s", arn(spec.Role), names(spec.Secrets), c.want, c.secrets)
+			if spec := w.startedSpec(made); arn(spec.Role) != c.want || names(spec.Secrets) != c.secrets {
+				t.Errorf("it gets %q and %s, want %q and %s", arn(spec.Role), names(spec.Secrets), c.want, c.secrets)
 			}
 		})
 	}

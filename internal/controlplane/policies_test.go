@@ -389,7 +389,7 @@ func TestResult_TellsWhatPoliciesFound(t *testing.T) {
 			t.Errorf("shown (-want +got):\n%s", d)
 		}
 		if story := w.story(wf.ID); !strings.Contains(story, "rules (waivable): 1 denied, 1 waived") {
-			t.Errorf("the timeline does not tell:\n%s", story)
+			t.Errorf("the timeline does not show it:\n%s", story)
 		}
 		for action, want := range map[string]string{"policy.deny": "main.deny", "waiver.use": "legacy (rule main.old of group rules)"} {
 			page, err := w.plane.Audit(w.ctx(), w.admin, api.AuditFilter{Action: action})

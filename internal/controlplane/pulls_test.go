@@ -31,7 +31,7 @@ func TestPull_IsPreviewedReviewedAndApplied(t *testing.T) {
 			t.Fatalf("the run is %+v of %+v", wf, tr)
 		}
 		if spec := f.frozen(wf.ID); arn(spec.Role) != netPreview || names(spec.Secrets) != "B" || spec.Source.Git.Ref != headSum {
-			t.Errorf("it is told %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
+			t.Errorf("it gets %s, %s and %+v", arn(spec.Role), names(spec.Secrets), spec.Source.Git)
 		}
 		if f.body() != "" {
 			t.Errorf("it says, before anything is known:\n%s", f.body())

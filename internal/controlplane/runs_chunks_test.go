@@ -223,8 +223,8 @@ func TestLogs_APageReadsLittleMoreThanItShows(t *testing.T) {
 				}
 				used, calls := meter.Used()
 				// The workflow, who reads it and how it ended; a part of the first and of the last chunk.
-				if most := 2.5*share + 8; used.Read > most || calls > 30 {
-					t.Errorf("from %d on: %.0f read units in %d calls, want at most %.0f in 30", offset, used.Read, calls, most)
+				if limit := 2.5*share + 8; used.Read > limit || calls > 30 {
+					t.Errorf("from %d on: %.0f read units in %d calls, want at most %.0f in 30", offset, used.Read, calls, limit)
 				}
 			}
 			meter.Reset()

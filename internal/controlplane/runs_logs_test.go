@@ -219,7 +219,7 @@ func TestLogs_EndAtTheirQuota(t *testing.T) {
 	wf := w.submit("net", workflow.Update)
 	job, r := w.started()
 	if spec, err := w.plane.Spec(w.ctx(), job.Token, r); err != nil || spec.LogQuota != 1<<20 {
-		t.Errorf("the runner is told %d, %v", spec.LogQuota, err)
+		t.Errorf("the runner gets %d, %v", spec.LogQuota, err)
 	}
 	line := api.LogLine{Text: strings.Repeat("x", 60<<10)}
 	next := int64(0)

@@ -95,7 +95,7 @@ func TestLists_ACursorIsOpaqueAndGoodForItsListAlone(t *testing.T) {
 				t.Fatalf("%s: it has no end", name)
 			}
 		}
-		if least := map[string]int{"held": 0, "timeline": 2, "workflows": 9}[name]; seen < least || name != "held" && seen < 2 {
+		if minimum := map[string]int{"held": 0, "timeline": 2, "workflows": 9}[name]; seen < minimum || name != "held" && seen < 2 {
 			t.Errorf("%s: %d items were listed", name, seen)
 		}
 	}

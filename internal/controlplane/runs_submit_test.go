@@ -134,12 +134,12 @@ func TestSubmit_ARunHasAPriorityAndATimeOutOfItsOwn(t *testing.T) {
 				continue
 			}
 			// The workspace allows less by now: a retry gets that. A workspace that allows more changes nothing.
-			for most, want := range map[string]string{"2m": "2m0s", "4h": "5m0s"} {
-				w.workspace("low", func(ws *api.Workspace) { ws.MaxRuntime = most })
+			for limit, want := range map[string]string{"2m": "2m0s", "4h": "5m0s"} {
+				w.workspace("low", func(ws *api.Workspace) { ws.MaxRuntime = limit })
 				again, err := w.plane.Retry(w.ctx(), w.admin, "", made.ID, api.WithReason{})
 				w.must(err)
 				if again.MaxRuntime != want {
-					t.Errorf("retry where the workspace allows %s: got %s, want %s", most, again.MaxRuntime, want)
+					t.Errorf("retry where the workspace allows %s: got %s, want %s", limit, again.MaxRuntime, want)
 				}
 			}
 		}

@@ -68,7 +68,7 @@ func TestSession_EndsAfterTwelveHoursOrTwoWithoutUse(t *testing.T) {
 	at(59 * time.Minute)
 	live(busy, true)
 	live(short, true)
-	live(idle, false) // a page that looks for news is nobody who uses it
+	live(idle, false) // a page that polls is not a use of the session
 	at(61 * time.Minute)
 	ended(short)
 	at(119 * time.Minute)

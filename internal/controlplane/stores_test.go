@@ -20,7 +20,7 @@ import (
 )
 
 // stores are those that the rules are tested over. The race detector looks at the rules, which are the same over each
-// store, and at each store in its own suite. So under it the two that take most of the time are left out; the stage
+// store, and at each store in its own suite. So under it the two slowest are left out; the stage
 // plain of .ci/run has them.
 func stores() map[string]func(t *testing.T) store.Store {
 	all := map[string]func(t *testing.T) store.Store{
