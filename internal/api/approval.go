@@ -18,8 +18,8 @@ const (
 // Approval is the requirement of an organization, a project or a workspace before a plan is applied. Each level
 // counts by itself: a plan needs an approval if one of them requires it.
 type Approval struct {
-	Required       bool     `json:"required" doc:"Whether what changes the state is applied only as a plan that was approved" example:"true"`
-	NotBySubmitter bool     `json:"not_by_submitter,omitempty" doc:"Whether somebody else than who submitted the run or changed the workspace last must approve"`
+	Required       bool     `json:"required" doc:"Whether runs that change the state need an approved plan" example:"true"`
+	NotBySubmitter bool     `json:"not_by_submitter,omitempty" doc:"Whether the person who submitted the run or changed the workspace last may not approve"`
 	Expires        string   `json:"expires,omitempty" maxLength:"40" doc:"Go duration for which a plan waits for its approval, at most 168h; default 72h" example:"24h"`
 	AfterMerge     bool     `json:"after_merge,omitempty" doc:"Whether the plan of a pull request is applied only after the merge: its approvals carry over to the run of the merged commit, if all planned changes are equal. Else an approval applies it at once"`
 	Rules          []string `json:"rules,omitempty" maxItems:"10" doc:"Which plans need an approval: destroys, replaces, changes > N. Without any, all that change something; with some, others are approved by themselves" example:"destroys"`
@@ -92,17 +92,17 @@ const (
 // Review is the outcome of a plan that needs an approval.
 type Review struct {
 	Status         string             `json:"status" enum:"waiting,approved,rejected,expired,stale,unchanged,awaiting_merge,carried_over" doc:"Where it stands" example:"waiting"`
-	Stale          string             `json:"stale,omitempty" doc:"What has changed since, of a plan that is stale" example:"the state has moved since the plan was made: its serial was 7, and is 8"`
+	Stale          string             `json:"stale,omitempty" doc:"The change that made the plan stale" example:"the state has moved since the plan was made: its serial was 7, and is 8"`
 	For            workflow.Operation `json:"for" doc:"Operation of the run that applies the plan" example:"update"`
 	SHA256         string             `json:"sha256" doc:"SHA-256 of the plan's bundle; an approval names it"`
 	Summary        string             `json:"summary" doc:"SHA-256 of the summary of the planned changes"`
 	Why            []string           `json:"why,omitempty" doc:"Which requirements want an approval, in words; none where the plan needs none" example:"project payments: it destroys 2 resources"`
 	NotBySubmitter bool               `json:"not_by_submitter,omitempty" doc:"Whether the submitters may not approve"`
 	AfterMerge     bool               `json:"after_merge,omitempty" doc:"Whether the plan is of a pull request and applied only after its merge: its approvals carry over to the plan of the merged commit, if all planned changes are equal"`
-	Submitters     PrincipalRefs      `json:"submitters,omitempty" doc:"Who counts as submitter"`
+	Submitters     PrincipalRefs      `json:"submitters,omitempty" doc:"Principals that count as submitters"`
 	Needed         int                `json:"needed" doc:"How many approvals it needs, of different people" example:"1"`
 	NeededWhy      string             `json:"needed_why,omitempty" doc:"Why it needs more than one, as a clause" example:"the authors of the commits since the last apply are not known here"`
-	Votes          []Vote             `json:"votes,omitempty" doc:"What was said, the oldest first"`
+	Votes          []Vote             `json:"votes,omitempty" doc:"Approvals and rejections, the oldest first"`
 	CarriedFrom    string             `json:"carried_from,omitempty" doc:"Id of the pull request's preview whose approvals were carried over to this plan, because all planned changes are equal" example:"wf_01k1xz4m2p7q9r3s5t8u"`
 	CarriedTo      string             `json:"carried_to,omitempty" doc:"Id of the preview of the merged commit to which the approvals of this plan were carried over" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	ExpiresAt      time.Time          `json:"expires_at" doc:"Until when it may be approved"`
@@ -111,11 +111,11 @@ type Review struct {
 
 // Vote is one approval or the rejection.
 type Vote struct {
-	By      string    `json:"by" doc:"Name of who said it; rule where the requirements' rules let the plan pass" example:"ada"`
-	ByID    string    `json:"by_id,omitempty" doc:"Id of the principal who said it" example:"prn_01k1xz4m2p7q9r3s5t8v"`
+	By      string    `json:"by" doc:"Name of the principal; rule where the requirements' rules let the plan pass" example:"ada"`
+	ByID    string    `json:"by_id,omitempty" doc:"Id of the principal" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	At      time.Time `json:"at" doc:"When"`
 	Reject  bool      `json:"reject,omitempty" doc:"Whether it is the rejection"`
-	Comment string    `json:"comment,omitempty" doc:"What they said about it"`
+	Comment string    `json:"comment,omitempty" doc:"Comment of the principal"`
 }
 
 // Decision approves or rejects a plan.
@@ -143,7 +143,7 @@ type Plan struct {
 	Workspace string    `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Changes   Changes   `json:"changes" doc:"The planned changes: destroyed and replaced resources first" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
 	Truncated bool      `json:"truncated,omitempty" doc:"Whether some were left out to stay within bounds; the log has all of them"`
-	Options   *Options  `json:"options,omitempty" doc:"What its run asked for beside its workspace"`
-	Made      *PlanMade `json:"made,omitempty" doc:"The bundle that it left; none where no approval was required"`
-	Review    *Review   `json:"review,omitempty" doc:"What became of it; none where no approval was required"`
+	Options   *Options  `json:"options,omitempty" doc:"Options of its run"`
+	Made      *PlanMade `json:"made,omitempty" doc:"The bundle that it stored; none where no approval was required"`
+	Review    *Review   `json:"review,omitempty" doc:"Its review; none where no approval was required"`
 }

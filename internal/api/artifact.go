@@ -81,9 +81,9 @@ const (
 // Artifact is a named file that a run leaves. Its bytes stay on the side of the pool and never pass through the control
 // plane.
 type Artifact struct {
-	Name       string     `json:"name" doc:"plan/... is the runner's own, files/... was left by a step" example:"files/sbom.json"`
-	Kind       string     `json:"kind" enum:"plan,state,file,outputs" doc:"What it is; outputs are values of sensitive outputs, which only runs of other workspaces get" example:"file"`
-	Attempt    int        `json:"attempt" doc:"Number of the attempt that left it" example:"1"`
+	Name       string     `json:"name" doc:"plan/... is the runner's own, files/... is from a step" example:"files/sbom.json"`
+	Kind       string     `json:"kind" enum:"plan,state,file,outputs" doc:"Its kind; outputs are values of sensitive outputs, which only runs of other workspaces get" example:"file"`
+	Attempt    int        `json:"attempt" doc:"Number of the attempt that stored it" example:"1"`
 	Size       int64      `json:"size" doc:"Bytes" example:"1024"`
 	SHA256     string     `json:"sha256" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	RecordedAt time.Time  `json:"recorded_at" doc:"When the runner announced it"`
@@ -111,7 +111,7 @@ const (
 // NewArtifact announces an artifact.
 type NewArtifact struct {
 	Name   string `json:"name" minLength:"1" maxLength:"200" doc:"plan/... or files/..., of A-Z, a-z, 0-9 and ._@+=,- between slashes" example:"files/sbom.json"`
-	Kind   string `json:"kind" enum:"plan,state,file,outputs" doc:"What it is" example:"file"`
+	Kind   string `json:"kind" enum:"plan,state,file,outputs" doc:"Its kind" example:"file"`
 	Size   int64  `json:"size" minimum:"0" maximum:"268435456" doc:"Bytes" example:"1024"`
 	SHA256 string `json:"sha256" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the bytes, in hexadecimal digits" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 }
@@ -119,22 +119,22 @@ type NewArtifact struct {
 // NewArtifacts announces artifacts, or says that their bytes have arrived. An artifact that was announced may be
 // announced again, if it is the same; another one of its name is refused.
 type NewArtifacts struct {
-	Artifacts []NewArtifact `json:"artifacts,omitempty" maxItems:"20" doc:"What is to be placed"`
+	Artifacts []NewArtifact `json:"artifacts,omitempty" maxItems:"20" doc:"Artifacts to store"`
 	Placed    []string      `json:"placed,omitempty" maxItems:"20" doc:"Names of those whose bytes have arrived"`
-	Place     *Place        `json:"place,omitempty" doc:"Where the bytes go; said by the relay, whatever the runner says"`
+	Place     *Place        `json:"place,omitempty" doc:"Where the bytes go; set by the relay; a value of the runner is ignored"`
 }
 
 // ArtifactsTaken answers an announcement of artifacts.
 type ArtifactsTaken struct {
 	Control
-	Artifacts []Artifact `json:"artifacts,omitempty" doc:"What was announced, as it is recorded"`
+	Artifacts []Artifact `json:"artifacts,omitempty" doc:"The announced artifacts, as recorded"`
 	Uploads   []Transfer `json:"uploads,omitempty" doc:"Where to send the bytes of each, in the same order; said by the relay"`
 }
 
 // Input answers a run that asks for the artifact that it is to use.
 type Input struct {
 	Control
-	Artifact Artifact  `json:"artifact" doc:"What it is"`
+	Artifact Artifact  `json:"artifact" doc:"The artifact"`
 	Download *Transfer `json:"download,omitempty" doc:"Where to get the bytes; said by the relay"`
 }
 

@@ -15,10 +15,10 @@ type AuditEvent struct {
 	At      time.Time `json:"at" doc:"When it happened"`
 	Actor   string    `json:"actor" doc:"Name of the principal that asked" example:"ann"`
 	ActorID string    `json:"actor_id,omitempty" doc:"Its id" example:"prn_01k1xz4m2p7q9r3s5t8v"`
-	Action  string    `json:"action" doc:"What was asked for, such as workflow.submit" example:"workflow.submit"`
-	Target  string    `json:"target" doc:"What it was asked for: a name or an id" example:"network"`
+	Action  string    `json:"action" doc:"Requested action, such as workflow.submit" example:"workflow.submit"`
+	Target  string    `json:"target" doc:"Target of the action: a name or an id" example:"network"`
 	Outcome string    `json:"outcome" enum:"done,refused" doc:"Whether it was done or refused"`
-	Detail  string    `json:"detail,omitempty" doc:"What was changed, or why it was refused"`
+	Detail  string    `json:"detail,omitempty" doc:"The changes, or why it was refused"`
 }
 
 // Orders of a list.
@@ -67,7 +67,7 @@ type SealPage struct {
 	Items     []Seal      `json:"items" nullable:"false" doc:"The seals of the page"`
 	Next      string      `json:"next,omitempty" doc:"Cursor of the following page; empty at the end"`
 	First     int64       `json:"first" doc:"Number of the first seal that is kept: earlier ones are past the retention" example:"1"`
-	Last      int64       `json:"last" doc:"Number of the last seal; 0 means that there is none yet" example:"7"`
+	Last      int64       `json:"last" doc:"Number of the last seal; 0 if none exists yet" example:"7"`
 	To        string      `json:"to,omitempty" doc:"Id of the last entry that is sealed" example:"00001771150060000000/9xW1c7Qe"`
 	Forwarded *Forwarding `json:"forwarded,omitempty" doc:"How far the trail was forwarded; none if it never was"`
 }

@@ -82,7 +82,7 @@ type Problem struct {
 // FieldError is one mistake in a request.
 type FieldError struct {
 	Field   string `json:"field" doc:"Dotted path of the field" example:"source.git.url"`
-	Message string `json:"message" doc:"What is wrong with it" example:"this field is required"`
+	Message string `json:"message" doc:"The mistake in the field" example:"this field is required"`
 }
 
 // ProblemFor turns an error of the rules into its answer. An error that is not a refusal becomes an internal one that

@@ -12,13 +12,13 @@ type WorkspaceInput struct {
 	Output    string `json:"output" minLength:"1" maxLength:"255" doc:"Name of the output" example:"subnet_id"`
 	Variable  string `json:"variable,omitempty" maxLength:"255" doc:"Name of the variable that gets it; default that of the output" example:"subnet_id"`
 	Sensitive bool   `json:"sensitive,omitempty" doc:"Whether the output is marked as sensitive. Its value then goes from run to run on the side of the pool, and the control plane never has it; only an admin of both workspaces may set it"`
-	Preview   bool   `json:"preview,omitempty" doc:"With sensitive: whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
+	Preview   bool   `json:"preview,omitempty" doc:"With sensitive: whether runs of pull requests get it too, whose code the author of the pull request may have written; default false"`
 }
 
 // Graph says which workspaces of an organization depend on which.
 type Graph struct {
 	Workspaces   []string     `json:"workspaces" doc:"Names of the workspaces that depend on others, or that others depend on, sorted" example:"[\"cluster\",\"network\"]"`
-	Dependencies []Dependency `json:"dependencies" doc:"By workspace, then by what it depends on"`
+	Dependencies []Dependency `json:"dependencies" doc:"By workspace, then by its dependency"`
 }
 
 // Dependency says that a workspace runs after another one.
@@ -46,16 +46,16 @@ type NewTree struct {
 	Workspace string             `json:"workspace" minLength:"1" maxLength:"64" doc:"Name of the workspace at which it begins" example:"network"`
 	Operation workflow.Operation `json:"operation" enum:"update,destroy" doc:"update runs a workspace before those that depend on it, destroy after them" example:"update"`
 	Every     bool               `json:"every,omitempty" doc:"Whether a workspace also runs whose inputs did not change"`
-	Message   string             `json:"message,omitempty" maxLength:"200" doc:"What it is for"`
+	Message   string             `json:"message,omitempty" maxLength:"200" doc:"Its purpose"`
 }
 
 // Tree is a set of runs of a workspace and of all that depend on it.
 type Tree struct {
 	ID              string             `json:"id" doc:"Id of the tree" example:"tree_01k1xz4m2p7q9r3s5t8v"`
 	Workspace       string             `json:"workspace" doc:"Name of the workspace at which it begins" example:"network"`
-	Operation       workflow.Operation `json:"operation" doc:"What its runs do" example:"update"`
+	Operation       workflow.Operation `json:"operation" doc:"Operation of its runs" example:"update"`
 	Every           bool               `json:"every,omitempty" doc:"Whether a workspace also runs whose inputs did not change"`
-	Message         string             `json:"message,omitempty" doc:"What it is for"`
+	Message         string             `json:"message,omitempty" doc:"Its purpose"`
 	State           string             `json:"state" enum:"running,succeeded,failed,cancelled" doc:"Where it stands" example:"running"`
 	CancelRequested bool               `json:"cancel_requested,omitempty" doc:"Whether it was cancelled"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the principal that asked for it" example:"anna"`

@@ -40,14 +40,14 @@ const (
 type Issuer struct {
 	Name       string       `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"github"`
 	URL        string       `json:"url" maxLength:"512" doc:"Its address, exactly as its tokens say it in iss; it never changes" example:"https://token.actions.githubusercontent.com"`
-	Audiences  []string     `json:"audiences,omitempty" maxItems:"10" doc:"What the aud of a token must hold one of; default urn:dayfly:org:ORGANIZATION" example:"[\"urn:dayfly:org:default\"]"`
+	Audiences  []string     `json:"audiences,omitempty" maxItems:"10" doc:"Audiences, one of which the aud of a token must hold; default urn:dayfly:org:ORGANIZATION" example:"[\"urn:dayfly:org:default\"]"`
 	Shared     bool         `json:"shared,omitempty" doc:"Whether strangers get tokens of it too; implied for hosts that are known. Then each rule needs an exact condition on owner_claim, and each audience names the organization"`
 	OwnerClaim string       `json:"owner_claim,omitempty" maxLength:"128" doc:"Of a shared issuer that is not known: the claim with an id of the owner that is never given to another"`
 	Algorithms []string     `json:"algorithms,omitempty" maxItems:"7" doc:"Signatures that are taken: RS256, RS384, RS512, PS256, ES256, ES384, ES512; default RS256 and ES256" example:"[\"RS256\"]"`
 	IsDisabled bool         `json:"is_disabled,omitempty" doc:"Whether its tokens are refused, and those that were given for them have ended"`
 	Login      *IssuerLogin `json:"login,omitempty" doc:"How people log in with it, with dayfly login"`
 	Pipelines  *Pipelines   `json:"pipelines,omitempty" doc:"Of a git host whose pipelines get its tokens: how their claims are read. Then a token of a pipeline that a pull request may have started, or of a ref that is not protected, only views, and submits previews of its commit"`
-	Rules      []TrustRule  `json:"rules,omitempty" maxItems:"50" doc:"What the holder of a token becomes: the first rule that fits decides"`
+	Rules      []TrustRule  `json:"rules,omitempty" maxItems:"50" doc:"Rules for the holder of a token: the first that matches applies"`
 	CreatedAt  *time.Time   `json:"created_at,omitempty" doc:"When it was made; not taken"`
 	Version    int64        `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
@@ -141,14 +141,14 @@ func (p Pipelines) withHost(issuer string) Pipelines {
 
 // TrustRule says which tokens of an issuer are trusted, and the kind and role of their holder.
 type TrustRule struct {
-	Description        string               `json:"description,omitempty" maxLength:"200" doc:"What the rule is for" example:"deployments of the main branch"`
+	Description        string               `json:"description,omitempty" maxLength:"200" doc:"Purpose of the rule" example:"deployments of the main branch"`
 	Claims             map[string]string    `json:"claims" doc:"For each claim the value that it must have; * stands for any characters. One of several values of a claim is enough. Parts of a nested claim are joined with a dot" example:"{\"repository_owner_id\":\"1234567\",\"repository\":\"acme/network\"}"`
-	Becomes            string               `json:"becomes" enum:"user,service,pool" doc:"What the holder becomes" example:"service"`
+	Becomes            string               `json:"becomes" enum:"user,service,pool" doc:"Kind that the holder becomes" example:"service"`
 	NameClaim          string               `json:"name_claim,omitempty" maxLength:"128" doc:"Claim whose value the audit shows; default sub" example:"repository"`
 	Role               string               `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization of a user or service" example:"operator"`
 	Grants             map[string]string    `json:"grants,omitempty" doc:"Roles in projects, and in all below them, of a user or service" example:"{\"global\":\"operator\"}"`
 	GroupsClaim        string               `json:"groups_claim,omitempty" maxLength:"128" doc:"Claim with the names of groups" example:"groups"`
-	Groups             map[string]GroupRole `json:"groups,omitempty" doc:"What each group adds; the highest role counts"`
+	Groups             map[string]GroupRole `json:"groups,omitempty" doc:"Roles that each group adds; the highest role counts"`
 	Pool               string               `json:"pool,omitempty" maxLength:"64" doc:"With becomes pool: name of the pool" example:"production"`
 	MaxLifetimeSeconds int                  `json:"max_lifetime_seconds,omitempty" minimum:"60" maximum:"43200" doc:"Longest lifetime of a token; default 3600" example:"3600"`
 }
@@ -162,7 +162,7 @@ type GroupRole struct {
 // ServicePrincipal is a program that logs in with an id and a secret.
 type ServicePrincipal struct {
 	Name               string            `json:"name" doc:"Name, which the audit shows after service/" example:"nightly"`
-	ClientID           string            `json:"client_id" doc:"What it logs in as" example:"sp_01k1xz4m2p7q9r3s5t8v"`
+	ClientID           string            `json:"client_id" doc:"Client id for the login" example:"sp_01k1xz4m2p7q9r3s5t8v"`
 	Role               string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization" example:"operator"`
 	Grants             map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
 	MaxLifetimeSeconds int               `json:"max_lifetime_seconds" doc:"Longest lifetime of its tokens" example:"3600"`
@@ -228,9 +228,9 @@ type LoginOption struct {
 type TokenRequest struct {
 	GrantType          string `json:"grant_type" doc:"urn:ietf:params:oauth:grant-type:token-exchange or client_credentials" example:"client_credentials"`
 	Audience           string `json:"audience,omitempty" doc:"urn:dayfly:org:ORGANIZATION; required for a token exchange" example:"urn:dayfly:org:default"`
-	RequestedTokenType string `json:"requested_token_type,omitempty" doc:"urn:dayfly:token-type:access_token: followed by user, service or pool; default what the first rule that fits says"`
+	RequestedTokenType string `json:"requested_token_type,omitempty" doc:"urn:dayfly:token-type:access_token: followed by user, service or pool; default the kind of the first rule that matches"`
 	Scope              string `json:"scope,omitempty" doc:"pool: followed by the id or the name of a pool"`
-	Expiration         int    `json:"expiration,omitempty" doc:"Lifetime in seconds, from 60; default 3600. It is cut to what is allowed"`
+	Expiration         int    `json:"expiration,omitempty" doc:"Lifetime in seconds, from 60; default 3600. It is cut to the allowed maximum"`
 	SubjectToken       string `json:"subject_token,omitempty" doc:"For a token exchange: the issuer's token, at most 16 KiB"`
 	SubjectTokenType   string `json:"subject_token_type,omitempty" doc:"For a token exchange: urn:ietf:params:oauth:token-type:id_token, jwt or access_token"`
 	ClientID           string `json:"client_id,omitempty" doc:"For client_credentials without HTTP Basic" example:"sp_01k1xz4m2p7q9r3s5t8v"`
@@ -262,13 +262,13 @@ func (r TokenRequest) Form() url.Values {
 // IssuedToken is the answer of POST /v1/token: a token that expires.
 type IssuedToken struct {
 	AccessToken     string `json:"access_token" doc:"The token: keep it secret" example:"dfs_..."`
-	IssuedTokenType string `json:"issued_token_type" doc:"What kind of token it is" example:"urn:dayfly:token-type:access_token:service"`
+	IssuedTokenType string `json:"issued_token_type" doc:"Kind of the token" example:"urn:dayfly:token-type:access_token:service"`
 	TokenType       string `json:"token_type" doc:"Always Bearer" example:"Bearer"`
 	ExpiresIn       int    `json:"expires_in" doc:"Seconds until it ends" example:"3600"`
 	Scope           string `json:"scope,omitempty" doc:"Of a pool's token: pool: and the pool's id" example:"pool:pool_01k1xz4m2p7q9r3s5t8v"`
 	ID              string `json:"id" doc:"Id of the token, by which the audit names it and an admin revokes it" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 	Organization    string `json:"organization" doc:"Organization of the token" example:"default"`
-	Name            string `json:"name" doc:"Who the token speaks for" example:"service/nightly"`
+	Name            string `json:"name" doc:"Name of the principal or pool that the token speaks for" example:"service/nightly"`
 }
 
 // LogValue keeps the token out of logs.

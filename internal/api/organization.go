@@ -31,7 +31,7 @@ type Organization struct {
 	LogRetention      int       `json:"log_retention_days" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission; a log is not kept longer than its workflow" example:"90"`
 	ArtifactRetention int       `json:"artifact_retention_days" enum:"7,30,90,180,400" doc:"Days for which artifacts are kept, from the workflow's submission, and not longer than it; default 90" example:"90"`
 	AuditRetention    int       `json:"audit_retention_days" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
-	Approval          *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in all workspaces"`
+	Approval          *Approval `json:"approval,omitempty" doc:"Requirements before a plan is applied, in all workspaces"`
 	Limit             int       `json:"limit" doc:"Most active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       string    `json:"default_pool" doc:"Pool of workspaces for which neither they nor their projects name one" example:"default"`
 	CreatedAt         time.Time `json:"created_at" doc:"When the organization was created"`
@@ -43,7 +43,7 @@ type OrganizationSettings struct {
 	WorkflowRetention *int      `json:"workflow_retention_days,omitempty" minimum:"30" maximum:"3650" doc:"Days for which workflows are kept, from their submission" example:"400"`
 	LogRetention      *int      `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`
 	ArtifactRetention *int      `json:"artifact_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which artifacts are kept, from the workflow's submission" example:"90"`
-	Approval          *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in all workspaces; with required false it is taken away"`
+	Approval          *Approval `json:"approval,omitempty" doc:"Requirements before a plan is applied, in all workspaces; with required false they are removed"`
 	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       *string   `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`
 	AuditRetention    *int      `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
@@ -54,7 +54,7 @@ type OrganizationSettings struct {
 type Restored struct {
 	Workflows  int `json:"workflows"`  // cancelled, because they had not started
 	Plans      int `json:"plans"`      // expired, that waited for an approval or for a merge
-	Trees      int `json:"trees"`      // of which what waited was cancelled
+	Trees      int `json:"trees"`      // whose waiting runs were cancelled
 	Deliveries int `json:"deliveries"` // dropped
 	Schedules  int `json:"schedules"`  // paused, because they change states
 }

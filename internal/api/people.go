@@ -31,9 +31,9 @@ type Page[T any] struct {
 type Pool struct {
 	ID                     string          `json:"id" doc:"Id of the pool" example:"pool_01k1xz4m2p7q9r3s5t8v"`
 	Name                   string          `json:"name" doc:"Name of the pool" example:"default"`
-	Description            string          `json:"description,omitempty" doc:"What the pool is for"`
+	Description            string          `json:"description,omitempty" doc:"Purpose of the pool"`
 	BuiltIn                bool            `json:"built_in" doc:"Whether it is the pool that every organization starts with" example:"true"`
-	Status                 string          `json:"status" enum:"inactive,healthy,offline,closed" doc:"inactive until its first poll, then healthy or offline; closed when it was deleted but still serves what was submitted before" example:"healthy"`
+	Status                 string          `json:"status" enum:"inactive,healthy,offline,closed" doc:"inactive until its first poll, then healthy or offline; closed when it was deleted but still serves runs that were submitted before" example:"healthy"`
 	IsDisabled             bool            `json:"is_disabled" doc:"Whether the pool is disabled: then it claims nothing"`
 	AllowMultipleInstances bool            `json:"allow_multiple_instances" doc:"Whether several instances of different names may poll"`
 	AssignedToAll          bool            `json:"is_assigned_to_all_workspaces" doc:"Whether every workspace may use the pool" example:"true"`
@@ -58,7 +58,7 @@ type Pool struct {
 // Refused counts claimed workflows whose launch was refused for a reason.
 type Refused struct {
 	Reason  workflow.Reason `json:"reason" doc:"Why" example:"capacity"`
-	Text    string          `json:"text,omitempty" doc:"What was said of one of them"`
+	Text    string          `json:"text,omitempty" doc:"A message about one of them"`
 	Count   int             `json:"count" doc:"How many workflows" example:"2"`
 	RetryAt time.Time       `json:"retry_at" doc:"When the first of them is tried again"`
 }
@@ -69,7 +69,7 @@ const RunnerKept = 24 * time.Hour
 // PoolSettings creates or changes a pool. On change, a field that is left out stays as it is.
 type PoolSettings struct {
 	Name                   *string          `json:"name,omitempty" doc:"3 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"production"`
-	Description            *string          `json:"description,omitempty" maxLength:"1000" doc:"What the pool is for" example:"Runners of the production account"`
+	Description            *string          `json:"description,omitempty" maxLength:"1000" doc:"Purpose of the pool" example:"Runners of the production account"`
 	IsDisabled             *bool            `json:"is_disabled,omitempty" doc:"Whether the pool is disabled: then it claims nothing"`
 	AllowMultipleInstances *bool            `json:"allow_multiple_instances,omitempty" doc:"Whether several instances of different names may poll; default false"`
 	AssignedToAll          *bool            `json:"is_assigned_to_all_workspaces,omitempty" doc:"Whether every workspace may use the pool; default true"`
@@ -103,7 +103,7 @@ type RotateToken struct {
 type Runner struct {
 	Name      string    `json:"name" doc:"Name of the instance" example:"dayfly-default"`
 	Version   string    `json:"version,omitempty" doc:"Version of its program" example:"1.0.0"`
-	Running   []Running `json:"running,omitempty" doc:"What it has claimed and is not proven over; at most 500 for all runners of a pool"`
+	Running   []Running `json:"running,omitempty" doc:"Runs that it has claimed and that are not proven over; at most 500 for all runners of a pool"`
 	FirstSeen time.Time `json:"first_seen" doc:"When it was first seen"`
 	LastSeen  time.Time `json:"last_seen" doc:"When it was last seen"`
 }
@@ -112,8 +112,8 @@ type Runner struct {
 type Running struct {
 	Workflow  string             `json:"workflow" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Workspace string             `json:"workspace" doc:"Name of the workspace" example:"network"`
-	Type      workflow.Type      `json:"type" doc:"What kind of run it is" example:"deployment"`
-	Operation workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	Type      workflow.Type      `json:"type" doc:"Type of the run" example:"deployment"`
+	Operation workflow.Operation `json:"operation,omitempty" doc:"Operation of a deployment" example:"preview"`
 	State     workflow.State     `json:"state" doc:"Where it stands" example:"running"`
 	Task      string             `json:"task,omitempty" doc:"Its task; none before its launch" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
 	Since     time.Time          `json:"since" doc:"Since when it is in its state"`
@@ -122,8 +122,8 @@ type Running struct {
 // NewToken asks for a user token.
 type NewToken struct {
 	Name           string            `json:"name" minLength:"1" maxLength:"64" doc:"Name of the token: letters, digits and . _ @ + -. Without principal it is also the name of the principal that is made with it" example:"ci"`
-	Principal      string            `json:"principal,omitempty" maxLength:"320" doc:"For whom the token is: the name of a principal, or ISSUER/SUBJECT of an issuer. Without it a new principal is made, whose name must not be taken" example:"admin"`
-	Role           string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"What its holder may do in the whole organization; each role may do what those before it may. Required without grants" example:"operator"`
+	Principal      string            `json:"principal,omitempty" maxLength:"320" doc:"Principal of the token: the name of a principal, or ISSUER/SUBJECT of an issuer. Without it a new principal is made, whose name must not be taken" example:"admin"`
+	Role           string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role of its holder in the whole organization; each role includes those before it. Required without grants" example:"operator"`
 	Grants         map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, by the names of the projects; at most 50"`
 	ExpiresSeconds int64             `json:"expires_seconds,omitempty" minimum:"0" maximum:"31536000" doc:"Lifetime in seconds; 0 means until revoked" example:"2592000"`
 }
@@ -168,8 +168,8 @@ type NewPrincipal struct {
 type Token struct {
 	ID        string            `json:"id" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 	Name      string            `json:"name" doc:"Name of the token" example:"ci"`
-	Principal PrincipalRef      `json:"principal" doc:"For whom it speaks"`
-	Role      string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"What its holder may do in the whole organization; none where it has roles in projects only" example:"operator"`
+	Principal PrincipalRef      `json:"principal" doc:"Principal that it speaks for"`
+	Role      string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role of its holder in the whole organization; none where it has roles in projects only" example:"operator"`
 	Grants    map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them"`
 	CreatedAt time.Time         `json:"created_at" doc:"When it was made"`
 	ExpiresAt *time.Time        `json:"expires_at,omitempty" doc:"When it expires; none means never"`
@@ -202,20 +202,20 @@ type Identity struct {
 	Organization string            `json:"organization" doc:"Organization of the token" example:"default"`
 	Name         string            `json:"name" doc:"Name of the principal that the token speaks for; of a pool's token, that of the token" example:"ann"`
 	PrincipalID  string            `json:"principal_id" doc:"Id of the principal, or of the pool" example:"prn_01k1xz4m2p7q9r3s5t8v"`
-	Audience     string            `json:"audience" enum:"user,pool" doc:"What kind of token it is"`
+	Audience     string            `json:"audience" enum:"user,pool" doc:"Kind of the token"`
 	Role         string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization, of a user token" example:"operator"`
 	Grants       map[string]string `json:"grants,omitempty" doc:"Roles in projects and in all below them, of a user token"`
 	Pool         string            `json:"pool,omitempty" doc:"Pool of a pool token"`
-	Kind         string            `json:"kind,omitempty" enum:"user,service,pool" doc:"What the caller is: a person, a program or a pool"`
-	Issuer       string            `json:"issuer,omitempty" doc:"Name of the issuer whose token was exchanged for this one; name says who it is there" example:"github"`
-	Pipeline     *Pipeline         `json:"pipeline,omitempty" doc:"Of a token that was exchanged for that of a pipeline: what it says of the pipeline"`
+	Kind         string            `json:"kind,omitempty" enum:"user,service,pool" doc:"Kind of the caller: a person, a program or a pool"`
+	Issuer       string            `json:"issuer,omitempty" doc:"Name of the issuer whose token was exchanged for this one; name is its name there" example:"github"`
+	Pipeline     *Pipeline         `json:"pipeline,omitempty" doc:"Of a token that was exchanged for that of a pipeline: its claims about the pipeline"`
 	TokenID      string            `json:"token_id,omitempty" doc:"Id of the token" example:"tok_01k1xz4m2p7q9r3s5t8v"`
 	ExpiresAt    *time.Time        `json:"expires_at,omitempty" doc:"When the token ends; none means never"`
 }
 
 // Pipeline is the pipeline of a git host that a token was exchanged by.
 type Pipeline struct {
-	Protected  bool   `json:"is_protected" doc:"Whether neither a pull request nor a ref that is not protected decides what it does. One that is not protected only views, submits previews of its commit, and cancels those" example:"false"`
+	Protected  bool   `json:"is_protected" doc:"Whether neither a pull request nor an unprotected ref determines its content. One that is not protected only views, submits previews of its commit, and cancels those" example:"false"`
 	Host       string `json:"host" doc:"Host of its repository" example:"github.com"`
 	Repository string `json:"repository" doc:"Path of its repository there" example:"example/infra"`
 	Commit     string `json:"commit,omitempty" doc:"Commit that it is of" example:"6dcb09b5b57875f334f61aebed695e2e4193db5e"`
@@ -227,7 +227,7 @@ type Pipeline struct {
 type Submit struct {
 	Workspace string             `json:"workspace" minLength:"1" maxLength:"64" doc:"Name of the workspace" example:"network"`
 	Type      workflow.Type      `json:"type,omitempty" doc:"Type of the run; default deployment" example:"deployment"`
-	Operation workflow.Operation `json:"operation,omitempty" doc:"What a deployment does; required for one" example:"preview"`
+	Operation workflow.Operation `json:"operation,omitempty" doc:"Operation of a deployment; required for one" example:"preview"`
 	Priority  *int               `json:"priority,omitempty" minimum:"-100" maximum:"100" doc:"Higher first; default the workspace's default_priority" example:"10"`
 	// A string, as in Workspace.
 	MaxRuntime string `json:"max_runtime,omitempty" maxLength:"40" doc:"Go duration, at most the workspace's max_runtime, or 24h where the workspace names none; default the workspace's" example:"20m"`
@@ -236,14 +236,14 @@ type Submit struct {
 	// At most one of TakeOver and BeginAnew.
 	TakeOver     bool   `json:"take_over,omitempty" doc:"Copy the state that exists elsewhere into the workspace's place, where that is empty"`
 	TakeOverFrom string `json:"take_over_from,omitempty" maxLength:"90" doc:"With take_over: which of several, such as the engine's workspace below terraform.tfstate.d"`
-	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Go on with what is in the workspace's place, whatever exists elsewhere"`
+	BeginAnew    bool   `json:"begin_anew,omitempty" doc:"Use the state in the workspace's place, even if another one exists elsewhere"`
 
 	Commit string `json:"commit,omitempty" maxLength:"40" pattern:"^[0-9a-f]{40}$" doc:"Of a preview: the commit of the workspace's git source that it is of, as a run of a pull request, with preview_role and secrets marked for previews only. A pipeline's own commit where a pipeline submits; one that is protected may update with it too, and has the workspace's role" example:"6dcb09b5b57875f334f61aebed695e2e4193db5e"`
 	Number int    `json:"number,omitempty" minimum:"0" doc:"With commit: number of its pull request, for people" example:"17"`
 
 	LockID string `json:"lock_id,omitempty" maxLength:"255" doc:"With operation state_unlock: id of the lock"`
 
-	Options *Options `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
+	Options *Options `json:"options,omitempty" doc:"Options of this run"`
 
 	Push     *PushedState `json:"push,omitempty" doc:"With operation state_push: the state, which must have been placed before"`
 	Register *Workspace   `json:"register,omitempty" doc:"Makes or changes the workspace in the commit that makes the run: if the run is refused, nothing is left behind. A directory source of an existing workspace stays as it is"`
@@ -255,8 +255,8 @@ type Workflow struct {
 	Organization    string             `json:"organization" doc:"Name of the organization" example:"default"`
 	Workspace       string             `json:"workspace" doc:"Name of the workspace" example:"network"`
 	Pool            string             `json:"pool" doc:"Name of the pool that may claim it" example:"default"`
-	Type            workflow.Type      `json:"type" doc:"What kind of run it is" example:"deployment"`
-	Operation       workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	Type            workflow.Type      `json:"type" doc:"Type of the run" example:"deployment"`
+	Operation       workflow.Operation `json:"operation,omitempty" doc:"Operation of a deployment" example:"preview"`
 	State           workflow.State     `json:"state" doc:"Where it stands" example:"running"`
 	Reason          workflow.Reason    `json:"reason,omitempty" doc:"Why it is in its state"`
 	Detail          string             `json:"detail,omitempty" doc:"The reason in a sentence"`
@@ -271,19 +271,19 @@ type Workflow struct {
 	RetryOf         string             `json:"retry_of,omitempty" doc:"Id of the workflow that it repeats"`
 	For             workflow.Operation `json:"for,omitempty" doc:"Of a preview whose plan can be approved: operation of the run that applies it" example:"update"`
 	Applies         string             `json:"applies,omitempty" doc:"Id of the preview whose plan it applies, exactly"`
-	Changes         *Changes           `json:"changes,omitempty" doc:"What its plan would do, or what it did, in numbers" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
-	Options         *Options           `json:"options,omitempty" doc:"What it asks for beside its workspace; only in the answer about one workflow"`
+	Changes         *Changes           `json:"changes,omitempty" doc:"Counts of the changes that its plan has, or that it made" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Options         *Options           `json:"options,omitempty" doc:"Its options; only in the answer about one workflow"`
 	Step            string             `json:"step,omitempty" doc:"Of a running one in a list: the step at its last sign of life" example:"apply"`
-	Trigger         *Trigger           `json:"trigger,omitempty" doc:"What submitted it in place of a person; none where a person did"`
-	Review          *Review            `json:"review,omitempty" doc:"What became of the plan of a preview that was asked for to approve it"`
-	ToApprove       bool               `json:"to_approve,omitempty" doc:"Whether it has succeeded and its plan waits for an approval: that is what is to be shown as its state"`
+	Trigger         *Trigger           `json:"trigger,omitempty" doc:"Its trigger; none where a person submitted it"`
+	Review          *Review            `json:"review,omitempty" doc:"Review of the plan of a preview that was submitted for an approval"`
+	ToApprove       bool               `json:"to_approve,omitempty" doc:"Whether it has succeeded and its plan waits for an approval: show that as its state"`
 	SubmittedBy     string             `json:"submitted_by" doc:"Name of the principal that submitted it" example:"ann"`
 	SubmittedByID   string             `json:"submitted_by_id,omitempty" doc:"Its id" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	SubmittedAt     time.Time          `json:"submitted_at" doc:"When it was submitted"`
 	ClaimedAt       *time.Time         `json:"claimed_at,omitempty" doc:"When its latest attempt was claimed"`
 	StartedAt       *time.Time         `json:"started_at,omitempty" doc:"When its latest attempt started"`
 	EndedAt         *time.Time         `json:"ended_at,omitempty" doc:"When it ended"`
-	Result          *Result            `json:"result,omitempty" doc:"What its runner reported at the end"`
+	Result          *Result            `json:"result,omitempty" doc:"Result that its runner reported"`
 	Steps           []Step             `json:"steps,omitempty" doc:"Steps of the latest attempt; only in the answer about one workflow"`
 	Version         int64              `json:"version" doc:"Version of the stored record" example:"3"`
 	Revision        string             `json:"revision,omitempty" doc:"Changes with anything else that is said here; only in the answer about one workflow" example:"2pbm1vq6u7mzi"`
@@ -312,13 +312,13 @@ type Activity struct {
 	Last      *Workflow   `json:"last,omitempty" doc:"The workflow that was submitted last"`
 	Holder    string      `json:"holder,omitempty" doc:"Id of the workflow that holds the right to change the state" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Waiting   int         `json:"waiting,omitempty" doc:"Workflows that wait for others of this workspace"`
-	Drift     *Drift      `json:"drift,omitempty" doc:"What the last scan found; none where there was none lately, or the state was changed since"`
+	Drift     *Drift      `json:"drift,omitempty" doc:"Drift that the last scan found; none without a recent scan, or if the state was changed since"`
 	State     *StateFound `json:"state,omitempty" doc:"Where the last run found the engine's state; only in the answer about one workspace"`
-	Approvals []string    `json:"approvals,omitempty" doc:"What requires approvals, and of which plans; only in the answer about one workspace" example:"the workspace: required for destroys"`
+	Approvals []string    `json:"approvals,omitempty" doc:"Requirements of approvals, and the plans that need them; only in the answer about one workspace" example:"the workspace: required for destroys"`
 
 	WaitsFor  []Dependency `json:"waits_for,omitempty" doc:"Workspaces that it depends on, of those that the caller may see; only in the answer about one workspace"`
 	Feeds     []Dependency `json:"feeds,omitempty" doc:"Workspaces that depend on it, of those that the caller may see; only in the answer about one workspace"`
-	OutputsAt *time.Time   `json:"outputs_at,omitempty" doc:"When the run ended that left the outputs which others get; only in the answer about one workspace"`
+	OutputsAt *time.Time   `json:"outputs_at,omitempty" doc:"When the run ended whose outputs others get; only in the answer about one workspace"`
 }
 
 // Drift is the differences that a scan found.
@@ -350,8 +350,8 @@ type Event struct {
 	Kind    string    `json:"kind" doc:"Such as submitted, claimed, queued, launched, started, result" example:"submitted"`
 	Attempt int       `json:"attempt,omitempty" doc:"Number of the attempt that it is about"`
 	Task    string    `json:"task,omitempty" doc:"The launcher's reference to the task"`
-	Actor   string    `json:"actor,omitempty" doc:"Who did it: name of a principal, or of an instance" example:"ann"`
-	Text    string    `json:"text" doc:"What happened, in a sentence" example:"submitted by ci"`
+	Actor   string    `json:"actor,omitempty" doc:"Name of the principal or instance that did it" example:"ann"`
+	Text    string    `json:"text" doc:"The event in a sentence" example:"submitted by ci"`
 }
 
 // Why says what a workflow waits for.
@@ -359,12 +359,12 @@ type Why struct {
 	Workflow           Workflow   `json:"workflow" doc:"The workflow"`
 	Summary            string     `json:"summary" doc:"Where it stands, in a sentence" example:"running since 09:30:00Z"`
 	Waiting            string     `json:"waiting_for,omitempty" doc:"What it waits for" example:"the run to end; last sign of life at 09:31:00Z"`
-	Code               string     `json:"code,omitempty" doc:"Stable kind of what it waits for" example:"end"`
+	Code               string     `json:"code,omitempty" doc:"Stable code of its reason to wait" example:"end"`
 	WaitingForWorkflow string     `json:"waiting_for_workflow,omitempty" doc:"Id of the workflow that must end first, if it waits for one" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Since              time.Time  `json:"since" doc:"Since when"`
 	Next               string     `json:"next" doc:"What happens next, and when" example:"it ends when its engine ends, at the latest at its deadline"`
 	NextAt             *time.Time `json:"next_at,omitempty" doc:"When that is, at the latest; none where nothing is due" example:"2026-01-31T09:31:00Z"`
-	Timeline           []Event    `json:"timeline" doc:"What happened to it, the oldest first"`
+	Timeline           []Event    `json:"timeline" doc:"Its events, the oldest first"`
 }
 
 // LogPage is a piece of a workflow's log.

@@ -18,13 +18,13 @@ const (
 // PolicyGroup is a package of policies in Rego with the workspaces that it holds for.
 type PolicyGroup struct {
 	Name        string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"network-rules"`
-	Description string     `json:"description,omitempty" maxLength:"1000" doc:"What it is for"`
+	Description string     `json:"description,omitempty" maxLength:"1000" doc:"Its purpose"`
 	Source      Source     `json:"source" doc:"Where the package comes from, as the code of a workspace does"`
-	Enforcement string     `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"advisory: what is denied is told; mandatory: it stops the run before anything is applied; waivable: as mandatory, but an admin may give a waiver" example:"mandatory"`
+	Enforcement string     `json:"enforcement" enum:"advisory,mandatory,waivable" doc:"advisory: denied findings are reported; mandatory: they stop the run before anything is applied; waivable: as mandatory, but an admin may give a waiver" example:"mandatory"`
 	Workspaces  []string   `json:"workspaces,omitempty" maxItems:"1000" doc:"Names of workspaces that it holds for"`
 	Projects    []string   `json:"projects,omitempty" maxItems:"100" doc:"Names of projects: it holds for all workspaces in them and below them" example:"[\"global\"]"`
 	IsDisabled  bool       `json:"is_disabled,omitempty" doc:"Whether it holds for none"`
-	EditedBy    string     `json:"edited_by,omitempty" doc:"Who last changed it; not taken" example:"anna"`
+	EditedBy    string     `json:"edited_by,omitempty" doc:"Principal that last changed it; not taken" example:"anna"`
 	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
 	Version     int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
@@ -48,7 +48,7 @@ type Waiver struct {
 	Address   string     `json:"address,omitempty" maxLength:"1000" doc:"Only for this resource; default all that the rule denies there" example:"aws_s3_bucket.legacy"`
 	Reason    string     `json:"reason" minLength:"1" maxLength:"500" doc:"Why; it is shown wherever the waiver is used, and in the audit trail" example:"is moved in March, see OPS-117"`
 	Until     time.Time  `json:"until" doc:"Runs that start before this time may pass; at most 400 days from now" example:"2027-03-31T00:00:00Z"`
-	GivenBy   string     `json:"given_by,omitempty" doc:"Who gave it, or changed it last; not taken" example:"anna"`
+	GivenBy   string     `json:"given_by,omitempty" doc:"Principal that gave it, or changed it last; not taken" example:"anna"`
 	CreatedAt *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
 	Version   int64      `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
@@ -78,7 +78,7 @@ type PolicyWaiver struct {
 	Address string `json:"address,omitempty" maxLength:"1000" doc:"Only for this resource"`
 
 	Reason  string    `json:"reason,omitempty" maxLength:"500" doc:"Why it was given" example:"is moved in March, see OPS-117"`
-	GivenBy string    `json:"given_by,omitempty" maxLength:"255" doc:"Who gave it" example:"anna"`
+	GivenBy string    `json:"given_by,omitempty" maxLength:"255" doc:"Principal that gave it" example:"anna"`
 	Until   time.Time `json:"until,omitzero" doc:"Runs that start before this time may pass" example:"2027-03-31T00:00:00Z"`
 }
 
@@ -97,7 +97,7 @@ type PolicyResult struct {
 	Denied      int             `json:"denied,omitempty" doc:"How many findings are denied" example:"1"`
 	Warned      int             `json:"warned,omitempty" doc:"How many are warnings"`
 	Waived      int             `json:"waived,omitempty" doc:"How many would be denied, but there is a waiver"`
-	Findings    []PolicyFinding `json:"findings,omitempty" maxItems:"500" doc:"What they deny or warn of, the denied first; none: the group passed. Where there is no room for all, the counts say how many there are"`
+	Findings    []PolicyFinding `json:"findings,omitempty" maxItems:"500" doc:"Findings, the denied ones first; none: the group passed. Some may be omitted; the counts include all"`
 	Waivers     []PolicyWaiver  `json:"waivers,omitempty" maxItems:"500" doc:"Waivers that let something pass"`
 	Error       string          `json:"error,omitempty" maxLength:"1000" doc:"Why the group could not be evaluated; a mandatory or waivable one stops the run then"`
 }
@@ -112,8 +112,8 @@ func (r PolicyResult) Unlisted() int { return max(0, r.Denied+r.Warned+r.Waived-
 type PolicyFinding struct {
 	Rule    string `json:"rule" maxLength:"255" doc:"Package and name of the rule" example:"main.deny_public_bucket"`
 	Address string `json:"address,omitempty" maxLength:"1000" doc:"The resource that it is about, where the rule names one" example:"aws_s3_bucket.logs"`
-	Message string `json:"message" maxLength:"1000" doc:"What the rule says" example:"bucket logs is readable by everybody"`
-	Outcome string `json:"outcome" enum:"denied,warned,waived" doc:"What came of it" example:"denied"`
+	Message string `json:"message" maxLength:"1000" doc:"Message of the rule" example:"bucket logs is readable by everybody"`
+	Outcome string `json:"outcome" enum:"denied,warned,waived" doc:"Outcome of the rule" example:"denied"`
 	Waiver  string `json:"waiver,omitempty" maxLength:"64" doc:"Name of the waiver that let it pass"`
 }
 

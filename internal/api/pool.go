@@ -43,9 +43,9 @@ type Job struct {
 
 	ID            string             `json:"id" doc:"Id of the workflow" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Token         string             `json:"token" doc:"Job token, valid for this attempt only" example:"dfj_..."`
-	Type          workflow.Type      `json:"type" doc:"What kind of run it is"`
-	Operation     workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
-	LaunchSeconds float64            `json:"launch_seconds" doc:"Seconds left of the launch window" example:"3600"`
+	Type          workflow.Type      `json:"type" doc:"Type of the run"`
+	Operation     workflow.Operation `json:"operation,omitempty" doc:"Operation of a deployment" example:"preview"`
+	LaunchSeconds float64            `json:"launch_seconds" doc:"Remaining seconds of the launch window" example:"3600"`
 }
 
 // LogValue keeps the token out of logs.
@@ -75,10 +75,10 @@ const (
 // Launch reports the outcome of a launch.
 type Launch struct {
 	Attempt      int             `json:"attempt" minimum:"1" doc:"Number of the attempt, counted from 1" example:"1"`
-	Kind         string          `json:"kind" enum:"launched,progress,refused,failed" doc:"What became of it: launched, the launcher took it; progress, it moves towards running; refused, it is tried again; failed, no retry can help"`
+	Kind         string          `json:"kind" enum:"launched,progress,refused,failed" doc:"Outcome: launched, the launcher took it; progress, it moves towards running; refused, it is tried again; failed, no retry can help"`
 	Task         string          `json:"task,omitempty" maxLength:"512" doc:"The launcher's reference; required for launched and progress" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
 	Reason       workflow.Reason `json:"reason,omitempty" doc:"With refused: throttled, quota, capacity or unavailable"`
-	Text         string          `json:"text,omitempty" maxLength:"1000" doc:"What the launcher said"`
+	Text         string          `json:"text,omitempty" maxLength:"1000" doc:"Message of the launcher"`
 	RetrySeconds float64         `json:"retry_seconds,omitempty" minimum:"0" doc:"With refused: seconds until the next try"`
 	Placement    string          `json:"placement,omitempty" maxLength:"128" doc:"With refused: the placement that a repeat must try first, because a request with it may have been taken; without one, none was taken. With failed: the one that was refused for good"`
 }
@@ -90,7 +90,7 @@ type Lost struct {
 	ExitCode *int   `json:"exit_code,omitempty" doc:"Where known; 0 means that the result was handed over" example:"137"`
 	Text     string `json:"text,omitempty" maxLength:"1000" doc:"The stop reason in a sentence" example:"OutOfMemoryError: container killed due to memory usage"`
 
-	Reason workflow.Reason `json:"reason,omitempty" doc:"What ended it, where the launcher knows: out_of_memory, spot_taken or relay_lost" example:"out_of_memory"`
+	Reason workflow.Reason `json:"reason,omitempty" doc:"Cause of its end, where the launcher knows it: out_of_memory, spot_taken or relay_lost" example:"out_of_memory"`
 }
 
 // JobState is the part of a job's state that a pool may see, and whether the job is still wanted.
@@ -100,7 +100,7 @@ type JobState struct {
 	State            workflow.State `json:"state,omitempty" doc:"Where it stands" example:"running"`
 	Attempt          int            `json:"attempt,omitempty" doc:"Number of the current attempt" example:"1"`
 	Task             string         `json:"task,omitempty" doc:"The task that holds the run or its slot" example:"arn:aws:ecs:eu-central-1:123456789012:task/dayfly/0f8a1c2d3e4b5a697887766554433221"`
-	Instance         string         `json:"instance,omitempty" doc:"Who claimed it" example:"dayfly-default"`
+	Instance         string         `json:"instance,omitempty" doc:"Instance that claimed it" example:"dayfly-default"`
 	PendingPlacement string         `json:"pending_placement,omitempty" doc:"Claimed: the placement whose launch may have been taken without an answer"`
 	LaunchText       string         `json:"launch_text,omitempty" doc:"Claimed: why its launch was refused last"`
 	Active           bool           `json:"active" doc:"Whether it is claimed, running, or ended with its slot still held" example:"true"`

@@ -10,9 +10,9 @@ import (
 type Project struct {
 	Name        string     `json:"name" doc:"Name of the project; global is the root" example:"payments"`
 	Parent      string     `json:"parent,omitempty" doc:"Name of the project above it; the root has none" example:"global"`
-	Description string     `json:"description,omitempty" doc:"What the project is"`
+	Description string     `json:"description,omitempty" doc:"Description of the project"`
 	Pool        string     `json:"pool,omitempty" doc:"Pool of its workspaces, and of those in the projects below it, that name none themselves" example:"production"`
-	Approval    *Approval  `json:"approval,omitempty" doc:"What is required before a plan is applied, in its workspaces and those of the projects below it"`
+	Approval    *Approval  `json:"approval,omitempty" doc:"Requirements before a plan is applied, in its workspaces and those of the projects below it"`
 	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was created; none for a root that was never changed"`
 	Version     int64      `json:"version" doc:"Version of the stored record; 0 for a root that was never changed" example:"2"`
 }
@@ -21,8 +21,8 @@ type Project struct {
 type ProjectSettings struct {
 	Name        *string   `json:"name,omitempty" maxLength:"64" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -; it never changes" example:"payments"`
 	Parent      *string   `json:"parent,omitempty" maxLength:"64" doc:"Name of the project above it; default global" example:"global"`
-	Description *string   `json:"description,omitempty" maxLength:"1000" doc:"What the project is"`
-	Approval    *Approval `json:"approval,omitempty" doc:"What is required before a plan is applied, in its workspaces and those of the projects below it; with required false it is taken away"`
+	Description *string   `json:"description,omitempty" maxLength:"1000" doc:"Description of the project"`
+	Approval    *Approval `json:"approval,omitempty" doc:"Requirements before a plan is applied, in its workspaces and those of the projects below it; with required false they are removed"`
 	Pool        *string   `json:"pool,omitempty" maxLength:"64" doc:"Name of a pool; empty takes that of the project above it" example:"production"`
 	Version     int64     `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 }
@@ -38,8 +38,8 @@ type Assignments struct {
 
 // AssignmentChange changes the assignments of a pool, all at once.
 type AssignmentChange struct {
-	Add    Assignments `json:"add,omitzero" doc:"What is assigned"`
-	Remove Assignments `json:"remove,omitzero" doc:"What is taken away; a name that is not assigned is refused"`
+	Add    Assignments `json:"add,omitzero" doc:"Projects and workspaces to assign"`
+	Remove Assignments `json:"remove,omitzero" doc:"Projects and workspaces to remove; a name that is not assigned is refused"`
 }
 
 // PoolVerdict says whether a pool would get a workflow of a workspace, and why or why not.

@@ -22,12 +22,12 @@ func HostAddress(kind string) string {
 // no credential for it: each call to it is a delivery, which a pool makes with the credential of token_ref.
 type GitHost struct {
 	Name        string     `json:"name" doc:"1 to 64 characters of A-Z, a-z, 0-9, _ and -" example:"github"`
-	Description string     `json:"description,omitempty" maxLength:"1000" doc:"What it is for"`
-	Kind        string     `json:"host" enum:"github,gitlab" doc:"What it is" example:"github"`
+	Description string     `json:"description,omitempty" maxLength:"1000" doc:"Its purpose"`
+	Kind        string     `json:"host" enum:"github,gitlab" doc:"Kind of the host" example:"github"`
 	URL         string     `json:"url,omitempty" maxLength:"2000" doc:"https:// address of the web pages of a host of your own; default https://github.com or https://gitlab.com" example:"https://git.example.com"`
 	TokenRef    string     `json:"token_ref" minLength:"1" maxLength:"2048" doc:"Reference of the secret, on the side of the pool, with the token that reads pull requests, comments and sets statuses" example:"file:github-token"`
 	Pool        string     `json:"pool,omitempty" maxLength:"64" doc:"Name of the pool whose side calls the host; default the pool that every organization starts with" example:"default"`
-	Members     []Member   `json:"members,omitempty" maxItems:"500" doc:"Who may command by comments, and as whom"`
+	Members     []Member   `json:"members,omitempty" maxItems:"500" doc:"Users of the host that may command by comments, with their principals"`
 	IsDisabled  bool       `json:"is_disabled,omitempty" doc:"Whether its webhooks are refused"`
 	Generation  int        `json:"generation,omitempty" doc:"How often the secret of its webhook was made anew; not taken"`
 	CreatedAt   *time.Time `json:"created_at,omitempty" doc:"When it was made; not taken"`
@@ -51,7 +51,7 @@ func (g GitHost) Normal(string) Setting {
 // Member maps a user of a git host to a principal. A host reuses names that were given up, but never ids.
 type Member struct {
 	ID          int64             `json:"id" minimum:"1" doc:"Number of the user at the host, which never changes" example:"583231"`
-	Principal   string            `json:"principal" minLength:"1" maxLength:"320" doc:"Who it is here, so that nobody approves what they submitted: the name of a principal, or ISSUER/SUBJECT of an issuer" example:"anna"`
+	Principal   string            `json:"principal" minLength:"1" maxLength:"320" doc:"Its principal, so that nobody approves their own runs: the name of a principal, or ISSUER/SUBJECT of an issuer" example:"anna"`
 	PrincipalID string            `json:"principal_id,omitempty" doc:"Id of that principal; not taken" example:"prn_01k1xz4m2p7q9r3s5t8v"`
 	Role        string            `json:"role,omitempty" enum:"viewer,operator,admin" doc:"Role in the whole organization" example:"operator"`
 	Grants      map[string]string `json:"grants,omitempty" doc:"Roles in projects, and in all below them" example:"{\"global\":\"operator\"}"`
@@ -80,13 +80,13 @@ const (
 
 // HostCall is a call to a git host, with the pool's credential.
 type HostCall struct {
-	Kind       string    `json:"host" enum:"github,gitlab" doc:"What it is" example:"github"`
+	Kind       string    `json:"host" enum:"github,gitlab" doc:"Kind of the host" example:"github"`
 	URL        string    `json:"url" doc:"Address of its web pages" example:"https://github.com"`
 	TokenRef   string    `json:"token_ref" doc:"Reference of the secret with the token"`
 	Repository string    `json:"repository" doc:"Path of the repository" example:"example/infra"`
 	Number     int       `json:"number" doc:"Number of the pull request" example:"17"`
 	Read       *ReadPull `json:"read,omitempty" doc:"To read it"`
-	Show       *ShowPull `json:"show,omitempty" doc:"To say what came of it"`
+	Show       *ShowPull `json:"show,omitempty" doc:"To show its outcome"`
 }
 
 // ReadPull reads a pull request, its changed files, and a comment.
@@ -121,7 +121,7 @@ type PullFacts struct {
 	IsFork         bool          `json:"is_fork,omitempty" doc:"Whether that is another repository"`
 	BaseRef        string        `json:"base_ref,omitempty" maxLength:"255" doc:"The branch that it is for"`
 	MergeCommit    string        `json:"merge_commit,omitempty" maxLength:"64" doc:"Of a merged one: the commit on that branch"`
-	Author         Person        `json:"author" doc:"Who opened it"`
+	Author         Person        `json:"author" doc:"Author of the pull request"`
 	Files          []string      `json:"files,omitempty" maxItems:"10000" doc:"Files that it changes, with the former names of renamed ones"`
 	IsTruncated    bool          `json:"is_truncated,omitempty" doc:"Whether it changes more than these"`
 	Comment        *CommentFacts `json:"comment,omitempty" doc:"The comment that was asked for; none: there is none"`
@@ -137,8 +137,8 @@ type Person struct {
 // CommentFacts is a comment as its git host has it now.
 type CommentFacts struct {
 	ID      int64     `json:"id" doc:"Number of the comment"`
-	Author  Person    `json:"author" doc:"Who wrote it"`
-	Text    string    `json:"text" maxLength:"70000" doc:"What it says"`
+	Author  Person    `json:"author" doc:"Author of the comment"`
+	Text    string    `json:"text" maxLength:"70000" doc:"Text of the comment"`
 	Created time.Time `json:"created" doc:"When it was written, by the host's clock"`
 	Updated time.Time `json:"updated" doc:"When it was last edited, by the host's clock"`
 }

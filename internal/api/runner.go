@@ -31,7 +31,7 @@ type Run struct {
 // Start asks for a run. It names the features that the runner knows: kinds of state, operations, instructions. An
 // older runner would not notice one that it does not know.
 type Start struct {
-	Knows []string `json:"knows,omitempty" maxItems:"50" doc:"Words for what this runner can do and older ones cannot" example:"take_over"`
+	Knows []string `json:"knows,omitempty" maxItems:"50" doc:"Features of this runner that older ones lack" example:"take_over"`
 }
 
 // Instructions of a spec that an older runner would pass over.
@@ -103,7 +103,7 @@ type Control struct {
 // Started answers a start that is granted.
 type Started struct {
 	Control
-	Spec *Spec `json:"spec,omitempty" doc:"What to run. A control plane that sends it also takes steps and lines with the result; without it, ask for the spec"`
+	Spec *Spec `json:"spec,omitempty" doc:"The run. A control plane that sends it also takes steps and lines with the result; without it, ask for the spec"`
 }
 
 // Heartbeat says that a runner lives.
@@ -118,44 +118,44 @@ type Spec struct {
 	Organization string             `json:"organization" doc:"Name of the organization" example:"default"`
 	WorkspaceID  string             `json:"workspace_id" doc:"Id of the workspace" example:"ws_01k1xz4m2p7q9r3s5t8v"`
 	Workspace    string             `json:"workspace" doc:"Name of the workspace" example:"network"`
-	Type         workflow.Type      `json:"type" doc:"What kind of run it is"`
-	Operation    workflow.Operation `json:"operation,omitempty" doc:"What a deployment does" example:"preview"`
+	Type         workflow.Type      `json:"type" doc:"Type of the run"`
+	Operation    workflow.Operation `json:"operation,omitempty" doc:"Operation of a deployment" example:"preview"`
 
 	RunSettings
 
 	SourceDigest      string             `json:"source_digest,omitempty" doc:"With a directory source: digest of its files when the run was submitted; empty where nobody looked"`
 	State             State              `json:"state" doc:"Where the engine's state is kept"`
-	Known             *StateFound        `json:"known,omitempty" doc:"What the last run of the workspace found of its state; absent where nothing is known"`
-	Withheld          bool               `json:"withheld,omitempty" doc:"Whether another project had a workspace of this name, which is deleted, and what it left is not for this run"`
+	Known             *StateFound        `json:"known,omitempty" doc:"State that the last run of the workspace found; absent if unknown"`
+	Withheld          bool               `json:"withheld,omitempty" doc:"Whether a deleted workspace of this name in another project has a state, which this run must not get"`
 	Namesakes         []Namesake         `json:"namesakes,omitempty" doc:"Deleted workspaces of this name, the latest first; only while nothing is known"`
 	TakeOver          bool               `json:"take_over,omitempty" doc:"Whether to copy the state that exists elsewhere into the workspace's place"`
 	TakeOverFrom      string             `json:"take_over_from,omitempty" doc:"With take_over: which of several states"`
-	BeginAnew         bool               `json:"begin_anew,omitempty" doc:"Whether to go on with what is in the workspace's place, whatever exists elsewhere"`
+	BeginAnew         bool               `json:"begin_anew,omitempty" doc:"Whether to use the state in the workspace's place, even if another one exists elsewhere"`
 	LockID            string             `json:"lock_id,omitempty" doc:"With operation state_unlock: id of the lock"`
 	Role              *Role              `json:"role,omitempty" doc:"The run's role in the cloud. Without it, secrets are read with the role of the task, and the engine has none"`
 	PullRequest       bool               `json:"pull_request,omitempty" doc:"Whether its code is that of a pull request which nobody has approved: then the engine gets no forwarded variable that may be secret"`
-	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
+	MaxRuntimeSeconds float64            `json:"max_runtime_seconds" doc:"Maximum seconds of the run" example:"3600"`
 	For               workflow.Operation `json:"for,omitempty" doc:"With operation preview: leave the plan, so that a run of this operation can apply it once it is approved" example:"update"`
 	Plan              *PlanRef           `json:"plan,omitempty" doc:"The approved plan that the run applies, and nothing else"`
 	Push              *PushedState       `json:"push,omitempty" doc:"With operation state_push, or with for: the state"`
 	LogQuota          int64              `json:"log_quota,omitempty" doc:"Bytes that the log may hold; 0 means 64 MiB" example:"67108864"`
 
-	Options  *Options `json:"options,omitempty" doc:"What this run asks for beside its workspace"`
+	Options  *Options `json:"options,omitempty" doc:"Options of this run"`
 	Policies []Policy `json:"policies,omitempty" doc:"Policy groups that it is held to"`
 	// Of a frozen spec all inputs of the workspace. A runner gets the sensitive ones alone: the control plane has put the
 	// values of the others among the variables.
 	Inputs       []WorkspaceInput `json:"inputs,omitempty" doc:"Sensitive outputs of other workspaces that the run gets as variables, in the order in which it asks for them"`
-	ShareOutputs bool             `json:"share_outputs,omitempty" doc:"Whether to leave the values of sensitive outputs as an artifact, because another workspace takes some of them"`
+	ShareOutputs bool             `json:"share_outputs,omitempty" doc:"Whether to store the values of sensitive outputs as an artifact, because another workspace takes some of them"`
 }
 
 // Options are the settings of one run beside those of its workspace. They are audited and shown with the run.
 type Options struct {
-	Targets     []string `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and what they need, as terraform's -target" example:"aws_subnet.a"`
+	Targets     []string `json:"targets,omitempty" maxItems:"100" doc:"Only these resources and their dependencies, as terraform's -target" example:"aws_subnet.a"`
 	Replace     []string `json:"replace,omitempty" maxItems:"100" doc:"Resources to make anew, as terraform's -replace" example:"aws_instance.web"`
 	Variables   Values   `json:"variables,omitempty" doc:"Variables that win over the workspace's; a text is read by the declared type, as the engine's own -var; never a secret"`
 	VarFiles    []string `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, after those of the workspace"`
 	Ref         string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or commit of the git source instead of the workspace's"`
-	RefreshOnly bool     `json:"refresh_only,omitempty" doc:"Change no resource, only what the state knows of them"`
+	RefreshOnly bool     `json:"refresh_only,omitempty" doc:"Change no resource, only the state"`
 	Imports     []Import `json:"imports,omitempty" maxItems:"100" doc:"Resources that exist and are taken into the state"`
 }
 
@@ -185,7 +185,7 @@ type Step struct {
 	StartedAt time.Time           `json:"started_at" doc:"When it started"`
 	Seconds   float64             `json:"seconds,omitempty" doc:"Seconds that it took" example:"4.2"`
 	ExitCode  *int                `json:"exit_code,omitempty" doc:"Exit code of its process, where there was one"`
-	Text      string              `json:"text,omitempty" maxLength:"1000" doc:"What it found, or why it failed" example:"1 to add, 0 to change, 0 to destroy"`
+	Text      string              `json:"text,omitempty" maxLength:"1000" doc:"Its findings, or why it failed" example:"1 to add, 0 to change, 0 to destroy"`
 	LogEnd    int64               `json:"log_end,omitempty" minimum:"0" doc:"Number of lines of the log at its end" example:"120"`
 }
 
@@ -199,7 +199,7 @@ const MaxStates = 25
 
 // StateRef says which state is meant, without saying where it is.
 type StateRef struct {
-	Place   string `json:"place" minLength:"64" maxLength:"64" pattern:"^[0-9a-f]+$" doc:"SHA-256 of all that tells its place from others" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
+	Place   string `json:"place" minLength:"64" maxLength:"64" pattern:"^[0-9a-f]+$" doc:"SHA-256 of all that identifies its place" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	Lineage string `json:"lineage,omitempty" maxLength:"255" doc:"With terraform and tofu: lineage of the state that is there, or that is taken over; empty where there is none"`
 	Unit    string `json:"unit,omitempty" maxLength:"1000" doc:"With terragrunt: path of the unit that it is of"`
 }
@@ -214,7 +214,7 @@ type WhoseStates struct {
 // OthersState is a state of another workspace.
 type OthersState struct {
 	StateRef
-	Workspace string `json:"workspace,omitempty" doc:"Name of the other workspace; empty where who sees the run may not see that workspace" example:"network"`
+	Workspace string `json:"workspace,omitempty" doc:"Name of the other workspace; empty if the reader of the run may not see that workspace" example:"network"`
 }
 
 // Steps reports steps.
@@ -279,7 +279,7 @@ type Changes struct {
 	Import    int              `json:"import,omitempty" doc:"Resources that are imported"`
 	Move      int              `json:"move,omitempty" doc:"Resources whose address changes"`
 	Forget    int              `json:"forget,omitempty" doc:"Resources that are taken out of the state, and go on to exist"`
-	Resources []ResourceChange `json:"resources,omitempty" maxItems:"1000" doc:"What changes of each resource, without values: destroyed and replaced ones first"`
+	Resources []ResourceChange `json:"resources,omitempty" maxItems:"1000" doc:"Changes of each resource, without values: destroyed and replaced ones first"`
 	Outputs   []OutputChange   `json:"outputs,omitempty" maxItems:"500" doc:"Outputs that change, without values"`
 }
 
@@ -324,8 +324,8 @@ type SensitiveOutputs struct {
 // Lock is a state lock that was found held.
 type Lock struct {
 	ID        string `json:"id" maxLength:"255" doc:"Id of the lock" example:"5e1f3c1a-0d7e-4c3b-9b2f-1f6f0a3a8b11"`
-	Who       string `json:"who,omitempty" maxLength:"255" doc:"Who holds it"`
-	Operation string `json:"operation,omitempty" maxLength:"255" doc:"What it was taken for"`
+	Who       string `json:"who,omitempty" maxLength:"255" doc:"Its holder"`
+	Operation string `json:"operation,omitempty" maxLength:"255" doc:"Operation that took the lock"`
 	Created   string `json:"created,omitempty" maxLength:"64" doc:"When it was taken, as the engine says it"`
 	Path      string `json:"path,omitempty" maxLength:"1000" doc:"Where the locked state is"`
 }
@@ -335,14 +335,14 @@ type Result struct {
 	Outcome          workflow.State    `json:"outcome" enum:"succeeded,failed,cancelled" doc:"How it ended"`
 	Reason           workflow.Reason   `json:"reason,omitempty" doc:"Why it failed"`
 	Detail           string            `json:"detail,omitempty" maxLength:"2000" doc:"The reason in a sentence"`
-	Changes          *Changes          `json:"changes,omitempty" doc:"What a plan would do, or what was done" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Changes          *Changes          `json:"changes,omitempty" doc:"Changes of the plan, or changes that were made" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
 	Outputs          []Output          `json:"outputs,omitempty" maxItems:"500" doc:"Outputs of the engine"`
 	Lock             *Lock             `json:"lock,omitempty" doc:"A state lock that is still held"`
 	State            *StateFound       `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
-	Plan             *PlanMade         `json:"plan,omitempty" doc:"The plan that a preview left to be approved"`
-	Inventory        *Inventory        `json:"inventory,omitempty" doc:"Of a scan: what is in the state"`
+	Plan             *PlanMade         `json:"plan,omitempty" doc:"The plan that a preview stored for its approval"`
+	Inventory        *Inventory        `json:"inventory,omitempty" doc:"Of a scan: the content of the state"`
 	SensitiveOutputs *SensitiveOutputs `json:"sensitive_outputs,omitempty" doc:"With share_outputs: the artifact that has the values of sensitive outputs"`
-	Policies         []PolicyResult    `json:"policies,omitempty" maxItems:"50" doc:"What the policy groups say that it was held to"`
+	Policies         []PolicyResult    `json:"policies,omitempty" maxItems:"50" doc:"Results of the policy groups that it was held to"`
 	LogEnd           int64             `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated        bool              `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }

@@ -23,7 +23,7 @@ type Workspace struct {
 	Project     string `json:"project,omitempty" maxLength:"64" doc:"Name of the project; default global, the root of all projects"`
 	Stack       string `json:"stack,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
 	Namespace   string `json:"namespace,omitempty" maxLength:"64" doc:"Label for the assignment of pools; only an admin of the organization may set it"`
-	Description string `json:"description,omitempty" maxLength:"1000" doc:"What the workspace is"`
+	Description string `json:"description,omitempty" maxLength:"1000" doc:"Description of the workspace"`
 
 	RunSettings
 
@@ -37,7 +37,7 @@ type Workspace struct {
 	MaxRuntime      string        `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
 	MaxActive       int           `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
 	Version         int64         `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
-	Approval        *Approval     `json:"approval,omitempty" doc:"What is required before a plan is applied, beside what its organization and its projects require; only an admin may take it away or make it require less"`
+	Approval        *Approval     `json:"approval,omitempty" doc:"Requirements before a plan is applied, beside those of its organization and its projects; only an admin may remove or weaken them"`
 	PullRequests    *PullRequests `json:"pull_requests,omitempty" doc:"When a pull request previews it; it needs a git source"`
 	DefaultPriority int           `json:"default_priority,omitempty" minimum:"-100" maximum:"100" doc:"Priority of runs that name none; higher first"`
 
@@ -50,7 +50,7 @@ type Workspace struct {
 // RunSettings are the settings of a workspace for its runs. The spec of each run repeats them.
 type RunSettings struct {
 	Engine        string              `json:"engine" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code"`
-	EngineVersion string              `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes what the runner has" example:"~> 1.10"`
+	EngineVersion string              `json:"engine_version,omitempty" maxLength:"100" doc:"A version or constraint, such as 1.11.4 or ~> 1.10; empty takes the runner's own" example:"~> 1.10"`
 	Commands      map[string]string   `json:"commands,omitempty" doc:"With engine command: the shell script of each operation (preview, update, refresh, destroy, insights_scan)"`
 	Source        Source              `json:"source" doc:"Where the code comes from"`
 	Variables     Values              `json:"variables,omitempty" doc:"Inputs of the code" example:"{\"region\":\"eu-central-1\"}"`
@@ -62,8 +62,8 @@ type RunSettings struct {
 	Hooks         []Hook              `json:"hooks,omitempty" maxItems:"50" doc:"Scripts that run before and after steps"`
 	Modules       []ModuleCredential  `json:"modules,omitempty" maxItems:"20" doc:"Credentials with which the engine fetches modules and providers, by host"`
 	Image         string              `json:"image,omitempty" maxLength:"64" doc:"Name of one of the pool's images; default the pool's own"`
-	Spot          string              `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows; default the pool's"`
-	DiskGiB       int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within what the pool allows; default the pool's" example:"50"`
+	Spot          string              `json:"spot,omitempty" enum:"never,reads,all" doc:"Runs that may use Spot, if the pool allows them; default the pool's"`
+	DiskGiB       int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within the pool's limits; default the pool's" example:"50"`
 }
 
 // AppliedCommit is the commit of a protected branch that was applied to a workspace last. Runs of pull requests, runs
@@ -83,7 +83,7 @@ type File struct {
 
 // Hook is a shell script that runs before or after a step. Exactly one of before and after is set.
 type Hook struct {
-	Name   string `json:"name,omitempty" maxLength:"64" doc:"What people call it" example:"lint"`
+	Name   string `json:"name,omitempty" maxLength:"64" doc:"Display name" example:"lint"`
 	Before string `json:"before,omitempty" maxLength:"64" doc:"Step before which it runs, such as init, plan or apply" example:"plan"`
 	After  string `json:"after,omitempty" maxLength:"64" doc:"Step after which it runs, whether or not that succeeded" example:"apply"`
 	Run    string `json:"run" minLength:"1" maxLength:"65536" doc:"The script"`
@@ -97,13 +97,13 @@ type ModuleCredential struct {
 	Username   string `json:"username,omitempty" maxLength:"255" doc:"User name that goes with the token for git; default x-access-token"`
 	SSHKeyRef  string `json:"ssh_key_ref,omitempty" doc:"Reference of the secret with a private key, for git with ssh"`
 	KnownHosts string `json:"known_hosts,omitempty" maxLength:"10000" doc:"Lines of a known_hosts file; required with ssh"`
-	Preview    bool   `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
+	Preview    bool   `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code the author of the pull request may have written; default false"`
 }
 
 // PullRequests says when a pull request of the workspace's repository previews it. Without it, each does that changes
 // a file below the path of its source.
 type PullRequests struct {
-	Paths      []string `json:"paths,omitempty" maxItems:"50" doc:"What else concerns it, from the top of the repository: ** stands for any directories, * and ? for characters but a slash; with ! before it, what does not concern it" example:"modules/**"`
+	Paths      []string `json:"paths,omitempty" maxItems:"50" doc:"Other paths that concern it, from the top of the repository: ** stands for any directories, * and ? for characters but a slash; with ! before it, paths that do not concern it" example:"modules/**"`
 	IsDisabled bool     `json:"is_disabled,omitempty" doc:"Whether none does"`
 	// It runs the merged commit, with the workspace's own role: it needs a git host whose webhooks are accepted.
 	OnMerge workflow.Operation `json:"on_merge,omitempty" enum:"preview,update" doc:"Run that the merge of a pull request starts, by a webhook; default none. Where approvals are required, an update makes a plan first" example:"update"`
@@ -177,7 +177,7 @@ type State struct {
 	BackendConfig Values `json:"backend_config,omitempty" doc:"With source: settings that complete the backend that the code declares, as terraform's -backend-config; never a secret"`
 	Workspace     string `json:"workspace,omitempty" maxLength:"90" doc:"The engine's own workspace, as in terraform workspace select; default TF_WORKSPACE, else the one that is selected in a directory source, else default. With pulumi the stack, required"`
 
-	SecretsProvider string `json:"secrets_provider,omitempty" maxLength:"500" doc:"With pulumi: what encrypts the secrets of a new stack, such as passphrase or awskms://alias/NAME" example:"passphrase"`
+	SecretsProvider string `json:"secrets_provider,omitempty" maxLength:"500" doc:"With pulumi: provider that encrypts the secrets of a new stack, such as passphrase or awskms://alias/NAME" example:"passphrase"`
 
 	Key     string `json:"key,omitempty" maxLength:"64" doc:"Names the place among those of the organization: the workspace's id; said by the control plane"`
 	Default string `json:"default,omitempty" doc:"Said by the control plane: the kind of place where the code declares none"`
@@ -196,7 +196,7 @@ type StateFound struct {
 	Backend   string `json:"backend" maxLength:"64" doc:"Type of the backend, such as s3; local for a directory" example:"s3"`
 	Settings  string `json:"settings" maxLength:"64" doc:"SHA-256 of the settings that name the place" example:"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"`
 	Workspace string `json:"workspace" maxLength:"90" doc:"The engine's own workspace" example:"default"`
-	Place     string `json:"place,omitempty" maxLength:"64" doc:"With terraform and tofu: SHA-256 of all that tells the place from others, its server included"`
+	Place     string `json:"place,omitempty" maxLength:"64" doc:"With terraform and tofu: SHA-256 of all that identifies the place, including its server"`
 	Store     string `json:"store,omitempty" maxLength:"64" doc:"With a directory: id of its data directory"`
 	Declared  string `json:"declared,omitempty" maxLength:"64" doc:"Type of the backend that the code declares, where it is not the one that is used"`
 	Lineage   string `json:"lineage,omitempty" maxLength:"255" doc:"Lineage of the state; empty where there is none yet"`
@@ -216,7 +216,7 @@ type DeletedWorkspace struct {
 	Name      string      `json:"name" doc:"Name that it had" example:"network"`
 	Project   string      `json:"project,omitempty" doc:"Project that it was in" example:"global"`
 	State     State       `json:"state" doc:"Where its state is"`
-	Found     *StateFound `json:"found,omitempty" doc:"What its last run found"`
+	Found     *StateFound `json:"found,omitempty" doc:"State that its last run found"`
 	DeletedAt time.Time   `json:"deleted_at" doc:"When it was deleted"`
 	DeletedBy string      `json:"deleted_by" doc:"Name of the token that deleted it" example:"ci"`
 }
@@ -233,5 +233,5 @@ type Secret struct {
 	Ref  string `json:"ref" minLength:"1" maxLength:"2048" doc:"file:NAME, env:NAME, vault:PATH#KEY, or the ARN of a secret in Secrets Manager or of a parameter in Systems Manager" example:"file:db-password"`
 
 	Steps   []string `json:"steps,omitempty" maxItems:"10" doc:"Steps that get it, with their hooks; default all" example:"apply"`
-	Preview bool     `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code whoever opened them may have written; default false"`
+	Preview bool     `json:"preview,omitempty" doc:"Whether runs of pull requests get it too, whose code the author of the pull request may have written; default false"`
 }

@@ -120,7 +120,7 @@ var all = []Kind{
 		Name: Notification, Plural: "notifications", Tag: "notifications", Example: "on-call", IDs: "ntf_", Reader: api.RoleAdmin, Max: 50,
 		Refs: map[string]string{"pool": Pool, "projects": Project},
 		Put:  "Create or change a notification", List: "List notifications", Show: "Show a notification",
-		Delete: "Delete a notification; what it has not sent yet is not sent", Loss: ", and what it has not sent yet is not sent",
+		Delete: "Delete a notification; its unsent messages are dropped", Loss: " and drops its unsent messages",
 		Columns: []Column{
 			{Head: "NOTIFICATION", Fields: []string{"name"}}, {Head: "EVENTS", Fields: []string{"events"}, Else: "all"}, {Head: "PROJECTS", Fields: []string{"projects"}, Else: "all"},
 			{Head: "TO", Fields: []string{"url", "url_ref"}}, {Head: "FORMAT", Fields: []string{"format"}}, {Head: "STATE", Fields: []string{"is_disabled"}, Form: Off, Else: "disabled"},

@@ -22,10 +22,10 @@ type Needs struct {
 	SourceDirectory   string   `json:"source_directory,omitempty" doc:"The directory source, for a launcher that must copy it"`
 	SourcePath        string   `json:"source_path,omitempty" doc:"With source_directory: the root module's directory below it" example:"envs/prod"`
 	SecretRefs        []string `json:"secret_refs,omitempty" doc:"References to secrets of the runner's machine, for a launcher that must hand their values over"`
-	MaxRuntimeSeconds float64  `json:"max_runtime_seconds" doc:"Most seconds that the run may take" example:"3600"`
+	MaxRuntimeSeconds float64  `json:"max_runtime_seconds" doc:"Maximum seconds of the run" example:"3600"`
 	Image             string   `json:"image,omitempty" doc:"Name of one of the pool's images" example:"gpu"`
-	Spot              string   `json:"spot,omitempty" enum:"never,reads,all" doc:"What may run on Spot, within what the pool allows" example:"reads"`
-	DiskGiB           int      `json:"disk_gib,omitempty" doc:"Disk of the run in GiB, within what the pool allows" example:"50"`
+	Spot              string   `json:"spot,omitempty" enum:"never,reads,all" doc:"Runs that may use Spot, if the pool allows them" example:"reads"`
+	DiskGiB           int      `json:"disk_gib,omitempty" doc:"Disk of the run in GiB, within the pool's limits" example:"50"`
 	Engine            string   `json:"engine,omitempty" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code, for a launcher that provides it" example:"tofu"`
 	EngineVersion     string   `json:"engine_version,omitempty" doc:"A version or constraint of it" example:"~> 1.10"`
 }
