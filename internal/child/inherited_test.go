@@ -36,7 +36,7 @@ func inherit() int {
 	return 0
 }
 
-func TestCloseInherited_AChildHasNothingThatTheProgramWasStartedWith(t *testing.T) {
+func TestCloseInherited_ChildHasNoInheritedFiles(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

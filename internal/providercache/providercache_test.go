@@ -275,7 +275,7 @@ func TestStore_WhatARunningTaskMayUseStaysOnDisk(t *testing.T) {
 	}
 }
 
-func TestStore_APackageThatMadeRoomComesBackIfItIsStillThere(t *testing.T) {
+func TestStore_EvictedPackageIsRestoredIfPresent(t *testing.T) {
 	w := open(t, 1500)
 	files := provider(t, 1000)
 	dir, old := work(t, files)

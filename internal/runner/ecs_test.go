@@ -257,7 +257,7 @@ func TestECS_TroubleOfTheGatewayIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestECS_WhatLeadsToTheTasksCredentialsIsNotForwarded(t *testing.T) {
+func TestECS_TaskCredentialVariablesAreNotForwarded(t *testing.T) {
 	_, a, start := onECS(t, "true")
 	k := start("DAYFLY_ENV_FORWARD_ALLOWLIST=LANG,AWS_CONTAINER_CREDENTIALS_FULL_URI,ECS_CONTAINER_METADATA_URI_V4")
 	k.end(t, 1)

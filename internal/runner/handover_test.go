@@ -51,7 +51,7 @@ func (n *noLogs) HandOver(_ context.Context, in api.Handover) (api.HandedOver, e
 }
 
 // An outcome counts more than its reason, which the control plane does not know where the runner is newer.
-func TestRunJob_AResultWhoseReasonIsRefusedIsHandedOverWithAnother(t *testing.T) {
+func TestRunJob_ResultWithRefusedReasonIsResent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec, cfg := job(t, "exit 9")
 		r := &noLogs{limit: 1 << 20, knows: workflow.ReasonRunnerError, spec: spec}
@@ -64,7 +64,7 @@ func TestRunJob_AResultWhoseReasonIsRefusedIsHandedOverWithAnother(t *testing.T)
 }
 
 // R5: where the disk ends with the task, what was not taken of the log goes with the result, which counts more.
-func TestRunJob_WhatWasNotTakenOfTheLogGoesWithTheResult(t *testing.T) {
+func TestRunJob_UnsentLogGoesWithTheResult(t *testing.T) {
 	for name, c := range map[string]struct {
 		spool string
 		limit int

@@ -14,7 +14,7 @@ import (
 
 const canary = "canary-5d1f0a77"
 
-func TestRunJob_SensitiveInputsReachTheEngineAndNothingElse(t *testing.T) {
+func TestRunJob_SensitiveInputsReachOnlyTheEngine(t *testing.T) {
 	spec, cfg := job(t, `printf '%s %s %s\n' "$DAYFLY_VAR_token" "$DAYFLY_VAR_all" "$DAYFLY_VAR_size"; printf '{"a":"x-%s"}' "$DAYFLY_VAR_token" > "$DAYFLY_OUTPUTS"; [ "$DAYFLY_VAR_token" = `+"`printf 'canary-%s' 5d1f0a77`"+` ]`)
 	spec.Variables = map[string]any{"size": 3}
 	spec.Inputs = []api.WorkspaceInput{
@@ -51,7 +51,7 @@ func TestRunJob_SensitiveInputsReachTheEngineAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestRunJob_InputsThatAreNotWhatTheyShouldBeEndTheRun(t *testing.T) {
+func TestRunJob_InvalidInputsEndTheRun(t *testing.T) {
 	const left = `{"token":"` + canary + "\"}\n"
 	for name, tc := range map[string]struct{ left, arrives, says string }{
 		"replaced":    {left, strings.Replace(left, "canary", "CANARY", 1), "they were replaced"},
@@ -73,7 +73,7 @@ func TestRunJob_InputsThatAreNotWhatTheyShouldBeEndTheRun(t *testing.T) {
 	}
 }
 
-func TestRunJob_LeavesSensitiveOutputsIfSomebodyTakesThem(t *testing.T) {
+func TestRunJob_UploadsSensitiveOutputsIfConsumed(t *testing.T) {
 	const script = `printf '{"id":"net-1","token":{"value":"` + canary + `","sensitive":true}}' > "$DAYFLY_OUTPUTS"`
 	for _, wanted := range []bool{true, false} {
 		spec, cfg := job(t, script)

@@ -343,7 +343,7 @@ func TestRunJob_FailuresHaveTheirReason(t *testing.T) {
 
 // The engine is asked for its version while the source is fetched: a source that begins to fail only when the
 // engine was asked shows it. And a search that nobody needs any more is ended, and with it the engine.
-func TestRunJob_LooksForTheEngineWhileTheSourceIsFetched(t *testing.T) {
+func TestRunJob_FindsEngineWhileSourceIsFetched(t *testing.T) {
 	spec, cfg := job(t, "")
 	cfg.EnginePath = []string{t.TempDir()}
 	asked := filepath.Join(t.TempDir(), "asked")

@@ -16,7 +16,7 @@ import (
 )
 
 // What the engine started and let go of is dead before the result says that the run is over.
-func TestRun_WhatTheEngineLeavesBehindIsDeadBeforeTheResult(t *testing.T) {
+func TestRun_EngineChildrenAreDeadBeforeResult(t *testing.T) {
 	pipe := newAlive(t)
 	spec, cfg := job(t, `setsid sh -c 'exec 3>`+pipe.path+`; echo $$ >&3; exec sleep 1000' >/dev/null 2>&1 & read x < `+pipe.path+`.gate || true`)
 	if err := syscall.Mkfifo(pipe.path+".gate", 0o600); err != nil {
@@ -47,7 +47,7 @@ func TestRun_WhatTheEngineLeavesBehindIsDeadBeforeTheResult(t *testing.T) {
 }
 
 // R5: 200,000 lines while the relay is away arrive complete and in order, within 64 MiB.
-func TestRun_ManyLinesWhileTheRelayIsAwayWithinItsMemory(t *testing.T) {
+func TestRun_LogDuringRelayOutageIsBoundedInMemory(t *testing.T) {
 	const most = 64 << 10
 	count := 200_000
 	if raceEnabled {

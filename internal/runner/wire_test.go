@@ -125,7 +125,7 @@ func TestRun_MistakesAreReportedTogether(t *testing.T) {
 
 // R15: a workspace that names no place, with code that declares none, has its state in the bucket of its pool's stack;
 // without one it is refused before anything of the engine runs.
-func TestRun_StateOfAPlacelessWorkspaceGoesToThePoolsBucket(t *testing.T) {
+func TestRun_StateDefaultsToBucketOfPool(t *testing.T) {
 	engines := t.TempDir()
 	const script = "#!/bin/sh\ncase \"$1\" in\nversion) echo '{\"terraform_version\":\"1.11.4\"}' ;;\n" +
 		"init) cat dayfly_backend_override.tf.json; exit 1 ;;\nesac\n"

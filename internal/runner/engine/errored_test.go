@@ -96,7 +96,7 @@ func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
 }
 
 // With terragrunt, each unit leaves the state that it could not write.
-func TestTerragrunt_StatesThatTheirBackendRefusesAreKept(t *testing.T) {
+func TestTerragrunt_KeepsStatesRefusedByBackends(t *testing.T) {
 	unit := fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\n", refusing(t)+"/UNIT") + netUnit
 	tree := map[string]string{
 		"net/main.tf": strings.Replace(unit, "UNIT", "net", 1), "net/terragrunt.hcl": "", "net/errored.tfstate": `{"of": "an earlier run"}`,

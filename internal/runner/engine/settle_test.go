@@ -157,7 +157,7 @@ func TestRun_TakesOverTheStateBesideTheCode(t *testing.T) {
 }
 
 // A container is told that a state lies below another directory, and not given it: nothing is planned without it.
-func TestRun_AStateThatAContainerDoesNotGetIsNotTakenForNone(t *testing.T) {
+func TestRun_StateWithheldFromContainerIsNotIgnored(t *testing.T) {
 	eachEngine(t, func(t *testing.T, name string) {
 		files := map[string]string{"main.tf": thing + "terraform {\n  backend \"local\" {\n    path = \"states/mine.tfstate\"\n  }\n}\n"}
 		j := job(t, name, workflow.Update, files)
@@ -174,7 +174,7 @@ func TestRun_AStateThatAContainerDoesNotGetIsNotTakenForNone(t *testing.T) {
 
 // Code that declares the backend local says where its state is: under any name inside the source, or where this run does
 // not look.
-func TestRun_TheDeclaredFileOfTheBackendLocalIsNotTakenForNone(t *testing.T) {
+func TestRun_StateFileOfLocalBackendIsNotIgnored(t *testing.T) {
 	const kept = "data/prod.json" // is not set aside: it may be anything
 	eachEngine(t, func(t *testing.T, name string) {
 		outside := filepath.Join(ranBefore(t, name, map[string]string{"main.tf": thing}), "terraform.tfstate")

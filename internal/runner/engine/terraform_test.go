@@ -660,7 +660,7 @@ func TestRun_ScanFindsDrift(t *testing.T) {
 	}
 }
 
-func TestRun_PolicyEvaluationIsRefusedWhereNoPolicyCanReadTheState(t *testing.T) {
+func TestRun_PolicyEvaluationOfOtherEnginesIsRefused(t *testing.T) {
 	for _, name := range []string{api.EngineTerragrunt, api.EnginePulumi, api.EngineCommand} {
 		j := job(t, name, workflow.Update, nil)
 		j.Spec.Type, j.Spec.Operation = workflow.PolicyEvaluation, ""

@@ -173,7 +173,7 @@ func TestTerragrunt_PartialFailureIsToldPerUnit(t *testing.T) {
 }
 
 // R15: what would be applied into a state that ends with the run is not, also where that shows only during the apply.
-func TestTerragrunt_NothingIsAppliedWhoseStateWouldBeLost(t *testing.T) {
+func TestTerragrunt_RefusesToApplyUnitsWithLocalState(t *testing.T) {
 	h := newHost()
 	out, err := engine.Run(t.Context(), h, treeJob(t, workflow.Update, map[string]string{
 		"net/main.tf": remote(t)("net") + netUnit, "net/terragrunt.hcl": "",

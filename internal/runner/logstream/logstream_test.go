@@ -488,7 +488,7 @@ func TestRun_AFileThatWasChangedCostsItsLines(t *testing.T) {
 }
 
 // O15: what runs leaves room for the line that says so, and for why the run failed.
-func TestAdd_ALogThatIsFullSaysSoAndKeepsRoomForTheRunner(t *testing.T) {
+func TestAdd_FullLogSaysSoAndKeepsRoomForRunner(t *testing.T) {
 	k := &keeper{}
 	run(t, logstream.Config{Send: k.Send}, func(t *testing.T, s *logstream.Stream) {
 		s.SetQuota(4 << 20)

@@ -174,7 +174,7 @@ func TestString_HidesCombinations(t *testing.T) { // R6
 }
 
 // A line that is cut is cut before an escape sequence, not within it, and what the sequence cuts stays hidden.
-func TestWriter_ControlSequencesAcrossACutAndAcrossWrites(t *testing.T) {
+func TestWriter_ControlSequencesAcrossCutsAndWrites(t *testing.T) {
 	var s mask.Set
 	s.Add("hunter22")
 	for _, thing := range []string{"\x1b[01;31m", "\x1b]0;a title\x1b\\", "\x1b]8;;" + strings.Repeat("u", 900) + "\a", "\u009b1m", "&#104;"} {

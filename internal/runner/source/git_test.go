@@ -133,7 +133,7 @@ func TestFetch_GitOverHTTPSWithToken(t *testing.T) {
 }
 
 // A server that gives any commit of its history is asked for that one commit only.
-func TestFetch_GitCommitIsFetchedAloneWhereTheServerAllowsIt(t *testing.T) {
+func TestFetch_GitCommitIsFetchedAloneIfAllowed(t *testing.T) {
 	top := t.TempDir()
 	r := newRepository(t, filepath.Join(top, "app.git"))
 	h := makeHistory(r)
