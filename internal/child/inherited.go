@@ -30,12 +30,12 @@ func CloseInherited() {
 			return
 		}
 	}
-	most := maxListed
+	maxDescriptors := maxListed
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		most = int(min(limit.Cur, maxListed)) //nolint:gosec // a small number
+		maxDescriptors = int(min(limit.Cur, maxListed)) //nolint:gosec // a small number
 	}
-	for fd := firstExtra; fd < most; fd++ {
+	for fd := firstExtra; fd < maxDescriptors; fd++ {
 		syscall.CloseOnExec(fd)
 	}
 }

@@ -59,8 +59,8 @@ func EndOrphans(ctx context.Context) error {
 
 // stopAll stops all processes below this one, and returns them.
 func stopAll() (all []Stat) {
-	const most = 50 // looks: each may find some that began since the one before
-	for range most {
+	const maxPasses = 50 // looks: each may find some that began since the one before
+	for range maxPasses {
 		running := 0
 		all = descendants()
 		for _, s := range all {

@@ -220,7 +220,7 @@ func (s *Store) takeIn(ctx context.Context, ref string) {
 	}
 	defer func() { _ = root.Close() }()
 	s.touch(readUsed(root))
-	look := &look{root: root, most: s.cfg.Bytes, left: maxEntries}
+	look := &look{root: root, limit: s.cfg.Bytes, left: maxEntries}
 	packages, err := look.packages()
 	if err != nil {
 		log.Warn("providers of a task not kept", "err", err)

@@ -31,9 +31,9 @@ var (
 // look is a look at what a task left. Its code may have written it: no link is followed, nothing is opened that could
 // block, and all is bounded.
 type look struct {
-	root *os.Root
-	most int64 // bytes of a package
-	left int   // entries that may still be looked at
+	root  *os.Root
+	limit int64 // bytes of a package
+	left  int   // entries that may still be looked at
 }
 
 // left is a package that a task left.
@@ -110,8 +110,8 @@ func (l *look) files(dir string) (names []string, bytes int64, err error) {
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			if bytes += info.Size(); bytes > l.most {
-				return fmt.Errorf("it has more than %d bytes, which the whole cache may have", l.most)
+			if bytes += info.Size(); bytes > l.limit {
+				return fmt.Errorf("it has more than %d bytes, which the whole cache may have", l.limit)
 			}
 			names = append(names, name)
 		}
@@ -211,14 +211,14 @@ func (s *Store) add(ctx context.Context, l *look, p left) (name string, bytes in
 }
 
 // copyPackage copies files, at most so many bytes, and returns how many it copied.
-func copyPackage(ctx context.Context, root *os.Root, dir string, names []string, most int64, to string) (bytes int64, err error) {
+func copyPackage(ctx context.Context, root *os.Root, dir string, names []string, limit int64, to string) (bytes int64, err error) {
 	target, err := os.OpenRoot(to)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = target.Close() }()
 	for _, name := range names {
-		n, err := copyFile(ctx, root, path.Join(dir, name), target, name, most-bytes)
+		n, err := copyFile(ctx, root, path.Join(dir, name), target, name, limit-bytes)
 		if err != nil {
 			return 0, err
 		}
@@ -236,7 +236,7 @@ func copyPackage(ctx context.Context, root *os.Root, dir string, names []string,
 	return bytes, err
 }
 
-func copyFile(ctx context.Context, root *os.Root, from string, target *os.Root, name string, most int64) (n int64, err error) {
+func copyFile(ctx context.Context, root *os.Root, from string, target *os.Root, name string, limit int64) (n int64, err error) {
 	in, err := open(root, from)
 	if err != nil {
 		return 0, err
@@ -249,7 +249,7 @@ func copyFile(ctx context.Context, root *os.Root, from string, target *os.Root, 
 	if err != nil {
 		return 0, err
 	}
-	if n, err = io.Copy(out, reader{io.LimitReader(in, most), ctx}); err == nil {
+	if n, err = io.Copy(out, reader{io.LimitReader(in, limit), ctx}); err == nil {
 		err = out.Chmod(0o555)
 	}
 	if err == nil {

@@ -34,12 +34,12 @@ type outgoing struct {
 	body io.ReadSeeker
 }
 
-// Still implements engine.Host. Every command has been waited for with all processes of its group, so only what left
-// its group can be alive. That is found where this process adopts orphans, as it does in every task on Linux. Then
-// nothing that the job began goes on, unless another program of the machine began it for the job: in process isolation
-// without root, code that shares the agent's user can have a cron or a user's service manager do that. Where this
-// process adopts none, nothing is proven about processes that left their group.
-func (h *host) Still(ctx context.Context) error {
+// EndProcesses implements engine.Host. Every command has been waited for with all processes of its group, so only
+// processes that left their group can be alive. They are found if this process adopts orphans, as it does in every
+// task on Linux. Then no process of the job remains, unless another program of the machine started it for the job: in
+// process isolation without root, code that shares the agent's user can have a cron or a user's service manager do
+// that. If this process adopts no orphans, nothing is proven about processes that left their group.
+func (h *host) EndProcesses(ctx context.Context) error {
 	if !h.r.cfg.Orphans {
 		return ctx.Err()
 	}
@@ -73,7 +73,7 @@ func (h *host) WhoseStates(ctx context.Context, states []api.StateRef) (others [
 			return got.Control, err
 		})
 		if err != nil {
-			return nil, failure(workflow.ReasonRunnerError, fmt.Errorf("ask whose the state is: %w", err))
+			return nil, failure(workflow.ReasonRunnerError, fmt.Errorf("ask for the owner of the state: %w", err))
 		}
 		others = append(others, got.Others...)
 	}
@@ -92,15 +92,15 @@ func digest(from io.ReadSeeker) (size int64, sum string, err error) {
 	return size, hex.EncodeToString(hash.Sum(nil)), err
 }
 
-// place announces artifacts, sends their bytes and reports them as placed, with the next announcement or alone. After a
-// transient error it announces what is left again, because what a relay lends is valid for minutes only.
+// place announces artifacts, sends their bytes and reports them as placed, with the next announcement or alone. After
+// a transient error it announces the remaining ones again, because the URLs of a relay are valid for minutes only.
 //
 // An error never means that the run is over, even if it says so: the next heartbeat finds out.
-func (r *run) place(ctx context.Context, left []outgoing) error {
+func (r *run) place(ctx context.Context, remaining []outgoing) error {
 	var placed []string // not reported yet
-	for len(left) > 0 || len(placed) > 0 {
+	for len(remaining) > 0 || len(placed) > 0 {
 		err := r.transfer(ctx, "artifacts", func(ctx context.Context) (api.Control, error) {
-			batch := left[:min(len(left), maxAnnounce)]
+			batch := remaining[:min(len(remaining), maxAnnounce)]
 			in := api.NewArtifacts{Placed: placed}
 			for _, a := range batch {
 				in.Artifacts = append(in.Artifacts, a.NewArtifact)
@@ -111,7 +111,7 @@ func (r *run) place(ctx context.Context, left []outgoing) error {
 				return api.Control{}, err
 			}
 			if placed = nil; len(taken.Uploads) != len(batch) {
-				return api.Control{}, fmt.Errorf("the relay lends %d places for %d artifacts", len(taken.Uploads), len(batch))
+				return api.Control{}, fmt.Errorf("the relay gives %d places for %d artifacts", len(taken.Uploads), len(batch))
 			}
 			for i, a := range batch {
 				if i > 0 && r.clock()-sent > lentFor {
@@ -123,7 +123,7 @@ func (r *run) place(ctx context.Context, left []outgoing) error {
 				if err := r.cfg.Relay.Upload(ctx, taken.Uploads[i], a.Name, a.Size, a.body); err != nil {
 					return api.Control{}, fmt.Errorf("send %s: %w", a.Name, err)
 				}
-				left, placed = left[1:], append(placed, a.Name)
+				remaining, placed = remaining[1:], append(placed, a.Name)
 				r.kept, r.keptBytes = r.kept+1, r.keptBytes+a.Size
 			}
 			return taken.Control, nil
@@ -135,8 +135,8 @@ func (r *run) place(ctx context.Context, left []outgoing) error {
 	return nil
 }
 
-// transfer is persist for calls that carry bytes, within bounds: a place that refuses them, as a bucket may, says the
-// same as one that is away.
+// transfer is persist for calls that transfer bytes, within bounds: a place that refuses them, as a bucket may,
+// answers the same as one that is unavailable.
 func (r *run) transfer(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTransfer, errSlow)
 	defer cancel()
@@ -160,11 +160,11 @@ func (r *run) transfer(ctx context.Context, what string, call func(context.Conte
 	return err
 }
 
-// Input implements engine.Host. Nothing is written before the whole is here and is what the spec names.
+// Input implements engine.Host. Nothing is written before the whole artifact is here and has the digest of the spec.
 func (h *host) Input(ctx context.Context, to io.Writer) error {
 	err := h.r.input(ctx, h.spec, to)
 	if err != nil {
-		err = failure(workflow.ReasonArtifactFailed, fmt.Errorf("what the run is to use cannot be fetched: %w", err))
+		err = failure(workflow.ReasonArtifactFailed, fmt.Errorf("the artifact that the run uses cannot be fetched: %w", err))
 	}
 	return err
 }

@@ -20,7 +20,8 @@ const (
 	minInterval      = 10 * time.Millisecond
 
 	// firstHeartbeat is the time from the start to the first heartbeat, where heartbeats are held. It need not go at
-	// once, because the answer to start said the same. It goes soon, because it brings news of a cancellation at once.
+	// once, because the answer to start said the same. It goes soon, because its answer comes at once if the run is
+	// cancelled.
 	firstHeartbeat = 250 * time.Millisecond
 
 	watchEvery = time.Second // between two looks at the clock, because a timer stops while the machine sleeps
@@ -31,14 +32,14 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 	r.mu.Lock()
 	// An answer without both is not from the control plane.
 	if c.HeartbeatSeconds > 0 || c.RemainingSeconds != 0 {
-		told := sent + seconds(c.RemainingSeconds)
-		r.most = cmp.Or(r.most, told)
-		r.deadline = min(r.most, told)
+		remaining := sent + seconds(c.RemainingSeconds)
+		r.firstDeadline = cmp.Or(r.firstDeadline, remaining)
+		r.deadline = min(r.firstDeadline, remaining)
 	}
 	if c.HeartbeatSeconds > 0 {
 		r.interval = max(seconds(c.HeartbeatSeconds), minInterval)
 		r.hold = seconds(c.HoldSeconds)
-		r.heard = max(r.heard, sent)
+		r.answered = max(r.answered, sent)
 		r.gather = seconds(c.LogSeconds)
 		if r.logs != nil {
 			r.logs.SetWait(r.gather)
@@ -52,8 +53,7 @@ func (r *run) observe(sent time.Duration, c api.Control) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// stop ends the engine with the grace that its reason leaves. The first reason counts; a later
-// one may shorten the grace.
+// stop ends the engine with the grace of its reason. The first reason counts; a later one may shorten the grace.
 func (r *run) stop(s *stop) {
 	now := r.clock()
 	r.mu.Lock()
@@ -61,7 +61,7 @@ func (r *run) stop(s *stop) {
 	if s.atOnce {
 		by = now
 	}
-	// Whatever the reason, no process of the engine may be left when the grace of the deadline ends.
+	// For every reason, no process of the engine may remain when the grace of the deadline ends.
 	if last := r.deadline + workflow.DeadlineGrace - killMargin; s == stopDeadline || r.deadline > 0 && last < by {
 		by = last
 	}
@@ -73,9 +73,8 @@ func (r *run) stop(s *stop) {
 	r.end(s)
 }
 
-// over gives the run up, because this boot does not hold it any more. Once the engine has ended, only the
-// result is left to give up, and only the answer to the result counts: other answers may just say that it
-// has arrived.
+// over gives the run up, because this boot does not hold it any more. Once the engine has ended, only the result
+// remains, and only the answer to the result counts: other answers may just say that it has arrived.
 func (r *run) over(err error) {
 	if !r.reporting.Load() && r.gone.CompareAndSwap(false, true) {
 		r.lose(err)
@@ -90,15 +89,15 @@ func (r *run) killTime() time.Duration {
 	return r.killBy
 }
 
-// heartbeats reports that the runner lives, where no other call did within the interval. A heartbeat that is held
-// brings news, so there is always one where they are held. After a failure it waits for the next tick.
+// heartbeats reports that the runner lives, if no other call did within the interval. If heartbeats are held, there
+// is always one, because its answer brings a change at once. After a failure it waits for the next tick.
 func (r *run) heartbeats(ctx context.Context) {
 	for last := time.Duration(-1); ; {
 		r.mu.Lock()
-		hold, next := r.hold, nextBeat(last, r.heard, r.interval, r.hold)
+		hold, next := r.hold, nextBeat(last, r.answered, r.interval, r.hold)
 		r.mu.Unlock()
-		if left := next - r.clock(); left > 0 {
-			if wait.For(ctx, left) != nil {
+		if rest := next - r.clock(); rest > 0 {
+			if wait.For(ctx, rest) != nil {
 				return
 			}
 			continue
@@ -121,14 +120,14 @@ func (r *run) heartbeats(ctx context.Context) {
 	}
 }
 
-// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and heard
+// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and answered
 // when the latest call was that was answered. It is a pure function.
-func nextBeat(last, heard, interval, hold time.Duration) time.Duration {
+func nextBeat(last, answered, interval, hold time.Duration) time.Duration {
 	switch {
 	case hold == 0:
-		return max(last, heard) + interval
+		return max(last, answered) + interval
 	case last < 0:
-		return heard + firstHeartbeat
+		return answered + firstHeartbeat
 	}
 	return last + interval
 }
@@ -139,15 +138,15 @@ func (r *run) watch(ctx context.Context) {
 		r.mu.Lock()
 		deadline := r.deadline
 		r.mu.Unlock()
-		left := deadline - r.clock()
+		rest := deadline - r.clock()
 		if deadline == 0 {
-			left = watchEvery // until the spec gives the longest time
+			rest = watchEvery // until the spec gives the longest time
 		}
-		if left <= 0 {
+		if rest <= 0 {
 			r.stop(stopDeadline)
 			return
 		}
-		if wait.For(ctx, min(left, watchEvery)) != nil {
+		if wait.For(ctx, min(rest, watchEvery)) != nil {
 			return
 		}
 	}

@@ -28,7 +28,7 @@ type dirs struct {
 	tools     string // engines that were fetched for this run alone; empty: none
 	broken    error  // why they could not be made
 
-	written []*os.File // secrets of the step: emptied at its end, whatever other names code has given them
+	written []*os.File // secrets of the step: emptied at its end, also if code has given them other names
 }
 
 // prepare makes the directories, for the engine's user.
@@ -94,8 +94,8 @@ func (r *run) owner() *engine.Owner {
 	return &engine.Owner{UID: int(r.cfg.Engine.UID), GID: int(r.cfg.Engine.GID)}
 }
 
-// writeSecrets writes values to files below a new directory that only the engine's user can read. Code that shares the
-// runner's user may have left something in its place, which is not used.
+// writeSecrets writes values to files below a new directory that only the engine's user can read. Anything that code
+// with the runner's user may have put in its place is not used.
 func (d *dirs) writeSecrets(dir string, files []resolved, owner *engine.Owner) error {
 	if len(files) == 0 {
 		return nil

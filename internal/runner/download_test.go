@@ -39,8 +39,8 @@ func TestRunJob_EngineThatIsNotInstalledIsDownloaded(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "tools")
 	for name, tc := range map[string]struct {
-		tools toolcache.Cache
-		most  int // downloads so far, of both runs
+		tools         toolcache.Cache
+		wantDownloads int // downloads so far, of both runs
 	}{
 		"of the run alone": {toolcache.Cache{}, 2},
 		"kept":             {toolcache.Cache{Dir: dir}, 1},
@@ -55,8 +55,8 @@ func TestRunJob_EngineThatIsNotInstalledIsDownloaded(t *testing.T) {
 				}
 			}
 		}
-		if got := releases.Fetched("tofu") - before; got != tc.most {
-			t.Errorf("%s: got %d downloads, want %d", name, got, tc.most)
+		if got := releases.Fetched("tofu") - before; got != tc.wantDownloads {
+			t.Errorf("%s: got %d downloads, want %d", name, got, tc.wantDownloads)
 		}
 		// What is installed comes first.
 		if _, log := download(t, "< 1.10", &tc.tools); !strings.Contains(log, "tofu 1.6.0 at ") {

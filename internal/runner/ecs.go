@@ -22,7 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// Variables that ECS sets in each container of a task. Anybody who knows the addresses in them can use them,
+// Variables that ECS sets in each container of a task. Anybody assumed knows the addresses in them can use them,
 // so the engine never gets them.
 const (
 	envMetadata = "ECS_CONTAINER_METADATA_URI_V4"
@@ -131,7 +131,7 @@ func (t *ecsTask) apply(cfg *Config, given task.Environment) error {
 	return nil
 }
 
-// ecsCloud is a Cloud, with what the task's stack says of Vault.
+// ecsCloud is a Cloud, with the settings for Vault of the task's stack.
 type ecsCloud struct {
 	*cloud.Cloud
 	given task.Environment
@@ -139,25 +139,25 @@ type ecsCloud struct {
 
 // Assume implements Cloud.
 func (c ecsCloud) Assume(ctx context.Context, role api.Role, session string) (Identity, error) {
-	who, err := c.Cloud.Assume(ctx, role, session)
+	assumed, err := c.Cloud.Assume(ctx, role, session)
 	if refused, ok := errors.AsType[*cloud.RoleError](err); ok && refused.Transient() {
 		return nil, fmt.Errorf("%w: %w", err, secrets.ErrUnavailable)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.identity(who)
+	return c.identity(assumed)
 }
 
 // identity resolves secrets as somebody, those of Vault too if the stack names a server.
-func (c ecsCloud) identity(who *cloud.Identity) (ecsIdentity, error) {
-	i := ecsIdentity{secrets.Mux{awssm.Scheme: awssm.New(who.SecretsManager(), who.Parameter)}, who}
+func (c ecsCloud) identity(assumed *cloud.Identity) (ecsIdentity, error) {
+	i := ecsIdentity{secrets.Mux{awssm.Scheme: awssm.New(assumed.SecretsManager(), assumed.Parameter)}, assumed}
 	if c.given.VaultAddress == "" {
 		return i, nil
 	}
 	sign := func(ctx context.Context, serverID string) (vault.SignedRequest, error) {
 		r := vault.CallerIdentity(serverID)
-		return r, who.SignCall(ctx, r.Method, r.URL, "sts", vault.STSRegion, r.Header, r.Body)
+		return r, assumed.SignCall(ctx, r.Method, r.URL, "sts", vault.STSRegion, r.Header, r.Body)
 	}
 	store, err := vault.New(vault.Config{
 		Address: c.given.VaultAddress, Namespace: c.given.VaultNamespace,
@@ -170,16 +170,16 @@ func (c ecsCloud) identity(who *cloud.Identity) (ecsIdentity, error) {
 // ecsIdentity is an Identity.
 type ecsIdentity struct {
 	secrets.Mux
-	who *cloud.Identity
+	assumed *cloud.Identity
 }
 
 // Credentials implements Identity.
 func (i ecsIdentity) Credentials(ctx context.Context) (credserver.Credentials, error) {
-	got, err := i.who.Credentials(ctx)
+	got, err := i.assumed.Credentials(ctx)
 	return credserver.Credentials(got), err
 }
 
 // Object implements Identity.
 func (i ecsIdentity) Object(ctx context.Context, region, bucket, key string) (io.ReadCloser, error) {
-	return i.who.Object(ctx, region, bucket, key)
+	return i.assumed.Object(ctx, region, bucket, key)
 }

@@ -58,7 +58,7 @@ func (r *run) environment(spec api.Spec, forwarded, secrets []string) ([]string,
 }
 
 // forwarded are the variables of the machine that the engine gets. The code of a pull request gets none that would be
-// masked: what a workspace's admin did not mark for previews is not for it.
+// masked: secrets that a workspace's admin did not mark for previews are not for it.
 func (r *run) forwarded(spec api.Spec) []string {
 	if !spec.PullRequest {
 		return r.cfg.Forward

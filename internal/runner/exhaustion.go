@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	diskEvery = 10 * time.Second // between two looks at what the work directory has; longer if a look takes long
-	diskCost  = 20               // the pause is at least so many times what a look takes
+	diskEvery = 10 * time.Second // between two measurements of the work directory; longer if one takes long
+	diskCost  = 20               // the pause is at least so many times the duration of a measurement
 	minFree   = 1 << 20          // bytes: a file system with less is full
 )
 
@@ -69,31 +69,31 @@ func volumeOf(dir string) (volume, error) {
 
 func (v volume) full() bool { return v.free < minFree || v.noFiles }
 
-// examine looks for what made a command fail beside its own mistakes. If the run fails, that is why.
+// examine looks for an exhausted resource that made a command fail. If the run fails, that is its reason.
 func (r *run) examine(ctx context.Context, oomBefore, exitCode int) {
 	switch v, err := volumeOf(r.dirs.work); {
-	case killedForMemory(oomBefore, oomKills(), exitCode, r.cfg.Alone || r.swarm.events != ""):
-		r.trouble.CompareAndSwap(nil, &stop{
+	case killedForMemory(oomBefore, oomKills(), exitCode, r.cfg.Alone || r.processLimit.events != ""):
+		r.exhausted.CompareAndSwap(nil, &stop{
 			outcome: workflow.Failed, reason: workflow.ReasonOutOfMemory,
 			text: "the system killed a process of the job, because memory ran out: give the workspace a larger size",
 		})
 	case err == nil && v.full():
-		r.trouble.CompareAndSwap(nil, r.diskFull(ctx, v))
+		r.exhausted.CompareAndSwap(nil, r.diskFull(ctx, v))
 	}
 }
 
-// explain returns the trouble behind a run's error; nil if there was none.
+// explain returns the exhausted resource behind a run's error; nil if there was none.
 func (r *run) explain(ctx context.Context, err error) *stop {
 	if v, broken := volumeOf(r.dirs.work); broken == nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
-		r.trouble.CompareAndSwap(nil, r.diskFull(ctx, v))
+		r.exhausted.CompareAndSwap(nil, r.diskFull(ctx, v))
 	}
-	return r.trouble.Load()
+	return r.exhausted.Load()
 }
 
 func (r *run) diskFull(ctx context.Context, v volume) *stop {
 	return &stop{
 		outcome: workflow.Failed, reason: workflow.ReasonDiskFull,
-		text: fmt.Sprintf("no disk is left: the job's files have %s, and the disk has %s in all; make room, or give the workspace a larger disk_gib",
+		text: fmt.Sprintf("the disk is full: the job's files have %s, and the disk has %s in all; make room, or give the workspace a larger disk_gib",
 			mebibytes(used(ctx, r.dirs.work)), mebibytes(int64(v.size))), //nolint:gosec // no disk is that large
 	}
 }
@@ -102,7 +102,7 @@ func (r *run) diskFull(ctx context.Context, v volume) *stop {
 func (r *run) watchDisk(ctx context.Context) {
 	pause := r.cfg.DiskEvery
 	for r.cfg.DiskBytes > 0 && wait.For(ctx, pause) == nil {
-		begun := time.Now()
+		started := time.Now()
 		if has := used(ctx, r.dirs.work); has > r.cfg.DiskBytes {
 			r.stop(&stop{
 				outcome: workflow.Failed, reason: workflow.ReasonDiskFull,
@@ -111,11 +111,12 @@ func (r *run) watchDisk(ctx context.Context) {
 			})
 			return
 		}
-		pause = max(r.cfg.DiskEvery, diskCost*time.Since(begun))
+		pause = max(r.cfg.DiskEvery, diskCost*time.Since(started))
 	}
 }
 
-// used returns how much disk the files below a directory take. What it cannot see, or what goes away, counts nothing.
+// used returns how much disk the files below a directory take. Files that it cannot see, or that are removed
+// meanwhile, do not count.
 func used(ctx context.Context, dir string) (bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {

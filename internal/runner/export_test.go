@@ -7,7 +7,7 @@ var (
 	NextBeat    = nextBeat
 	Counted     = counted
 	AskMirror   = askMirror
-	Judge       = judge
+	Judge       = evaluateGroups
 	Bounded     = bounded
 	Stopped     = stopped
 

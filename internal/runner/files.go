@@ -21,17 +21,17 @@ import (
 const (
 	stepArtifacts = "artifacts"
 
-	maxPlace     = 5 * time.Minute  // for all files that a job left
+	maxPlace     = 5 * time.Minute  // for all files of a job
 	placeStopped = 30 * time.Second // for those of a run that was stopped, if its grace has not ended before
 
-	maxLook = 10_000 // files and directories that are looked at
-	maxTell = 10     // of those that are left out, in the log
+	maxEntries  = 10_000 // files and directories that are looked at
+	maxMessages = 10     // in the log, about files that are left out
 )
 
-// keepFiles places what the job left in the directory of artifacts, if anything. That the files cannot be placed fails
-// their step and not the run. Call it when no process of the job is left.
+// keepFiles places the files that the job wrote to the directory of artifacts, if any. A failure to place them fails
+// their step and not the run. Call it when no process of the job remains.
 func (r *run) keepFiles(held, life context.Context) {
-	c, err := openLeft(r.dirs.work, r.dirs.artifacts)
+	c, err := openFiles(r.dirs.work, r.dirs.artifacts)
 	if err != nil || c == nil {
 		logRemoval(r.log, err)
 		return
@@ -48,10 +48,10 @@ func (r *run) keepFiles(held, life context.Context) {
 	defer context.AfterFunc(life, func() { time.AfterFunc(min(placeStopped, r.killTime()-r.clock()), late) })()
 	_ = (&host{r: r}).step(ctx, stepArtifacts, func(ctx context.Context) (string, error) {
 		c.dir(ctx, ".")
-		for _, line := range c.told {
+		for _, line := range c.messages {
 			r.logf("%s", line)
 		}
-		if more := c.left - len(c.told); more > 0 {
+		if more := c.skipped - len(c.messages); more > 0 {
 			r.logf("%s more left out of the artifacts", text.Are(more, "file"))
 		}
 		err := context.Cause(ctx)
@@ -64,29 +64,29 @@ func (r *run) keepFiles(held, life context.Context) {
 			return "", err
 		}
 		said := text.Count(len(c.found), "file") + " kept"
-		if c.left > 0 {
-			said += fmt.Sprintf(", %d left out", c.left)
+		if c.skipped > 0 {
+			said += fmt.Sprintf(", %d left out", c.skipped)
 		}
 		return said, nil
 	})
 }
 
-// leftFiles are the files that a job left. Whoever wrote them is hostile: no link is followed, nothing is opened that
-// could block, and what is placed is the file that was looked at.
-type leftFiles struct {
-	root  *os.Root
-	owner int // who must own the files; 0 means anybody
-	count int // artifacts of the run so far
-	bytes int64
-	seen  int
-	found []outgoing
-	files []*os.File // the bodies of these
-	left  int        // out
-	told  []string   // of these
+// fileCollector collects the files that a job wrote. Their author is hostile: no link is followed, nothing is opened
+// that could block, and the file that is placed is the one that was checked.
+type fileCollector struct {
+	root     *os.Root
+	owner    int // user that must own the files; 0 means any
+	count    int // artifacts of the run so far
+	bytes    int64
+	seen     int
+	found    []outgoing
+	files    []*os.File // the bodies of these
+	skipped  int        // number of files left out
+	messages []string   // about the first of these
 }
 
-// openLeft opens the directory dir in the directory work; nil if there is nothing in it.
-func openLeft(work, dir string) (*leftFiles, error) {
+// openFiles opens the directory dir in the directory work; nil if there is nothing in it.
+func openFiles(work, dir string) (*fileCollector, error) {
 	if dir == "" {
 		return nil, nil
 	}
@@ -102,7 +102,7 @@ func openLeft(work, dir string) (*leftFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &leftFiles{root: root}
+	c := &fileCollector{root: root}
 	if top, err := root.Open("."); err == nil {
 		names, _ := top.Readdirnames(1)
 		_ = top.Close()
@@ -114,7 +114,7 @@ func openLeft(work, dir string) (*leftFiles, error) {
 	return nil, nil
 }
 
-func (c *leftFiles) close() {
+func (c *fileCollector) close() {
 	_ = c.root.Close()
 	for _, f := range c.files {
 		_ = f.Close()
@@ -122,49 +122,49 @@ func (c *leftFiles) close() {
 }
 
 // dir takes the files of a directory and those below it, in the order of their names.
-func (c *leftFiles) dir(ctx context.Context, name string) {
+func (c *fileCollector) dir(ctx context.Context, name string) {
 	d, err := c.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		c.leave(name, err.Error())
+		c.skip(name, err.Error())
 		return
 	}
-	entries, err := d.ReadDir(maxLook - c.seen + 1)
+	entries, err := d.ReadDir(maxEntries - c.seen + 1)
 	_ = d.Close()
 	if err != nil && !errors.Is(err, io.EOF) {
-		c.leave(name, err.Error())
+		c.skip(name, err.Error())
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range entries {
 		if ctx.Err() != nil {
 			return
 		}
-		if c.seen++; c.seen > maxLook {
-			c.leave(name, fmt.Sprintf("there are more than %d files and directories, and no more are looked at", maxLook))
+		if c.seen++; c.seen > maxEntries {
+			c.skip(name, fmt.Sprintf("there are more than %d files and directories, and no more are looked at", maxEntries))
 			return
 		}
 		below := path.Join(name, e.Name())
 		switch {
 		case api.CheckArtifactName(api.FilesDir+below) != nil:
-			c.leave(below, fmt.Sprintf("the name of an artifact has at most %d characters of A-Z, a-z, 0-9 and ._@+=,- between slashes", api.MaxArtifactName-len(api.FilesDir)))
+			c.skip(below, fmt.Sprintf("the name of an artifact has at most %d characters of A-Z, a-z, 0-9 and ._@+=,- between slashes", api.MaxArtifactName-len(api.FilesDir)))
 		case e.IsDir():
 			c.dir(ctx, below)
 		case !e.Type().IsRegular():
-			c.leave(below, "only regular files are kept")
+			c.skip(below, "only regular files are kept")
 		case c.count >= api.MaxArtifacts:
-			c.leave(below, fmt.Sprintf("a run has at most %d artifacts", api.MaxArtifacts))
+			c.skip(below, fmt.Sprintf("a run has at most %d artifacts", api.MaxArtifacts))
 		default:
 			if why := c.file(below); why != "" {
-				c.leave(below, why)
+				c.skip(below, why)
 			}
 		}
-		if c.seen > maxLook {
+		if c.seen > maxEntries {
 			return
 		}
 	}
 }
 
 // file takes one file, or says why not. From when it is opened, only that descriptor is read.
-func (c *leftFiles) file(name string) (why string) {
+func (c *fileCollector) file(name string) (why string) {
 	f, err := c.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err.Error()
@@ -204,9 +204,9 @@ func (c *leftFiles) file(name string) (why string) {
 	return ""
 }
 
-// leave leaves something out and remembers to say so.
-func (c *leftFiles) leave(name, why string) {
-	if c.left++; len(c.told) < maxTell {
-		c.told = append(c.told, fmt.Sprintf("left out of the artifacts: %s: %s", text.Quote(name, 200), why))
+// skip leaves a file out and keeps a message about it.
+func (c *fileCollector) skip(name, why string) {
+	if c.skipped++; len(c.messages) < maxMessages {
+		c.messages = append(c.messages, fmt.Sprintf("left out of the artifacts: %s: %s", text.Quote(name, 200), why))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 )
 
-// Mask returns a function that hides values in the lines that a runner left behind, and what is secret in forwarded
+// Mask returns a function that hides values in the remaining lines of a runner, and the secrets in forwarded
 // variables (KEY=VALUE).
 func Mask(values, variables []string) func(line string) string {
 	var hidden mask.Set
@@ -22,15 +22,15 @@ func Mask(values, variables []string) func(line string) string {
 	return hidden.String
 }
 
-// hidden is what is masked of a forwarded variable, and why.
+// hidden are the masked parts of a forwarded variable, and the reason.
 type hidden struct {
 	values []string // none: it is shown
 	reason string
 }
 
-// secretsOf decides what is masked of a forwarded variable: all of it, unless its name or its form is one of those that
-// are known to be public, because a log without any region or host name is hard to use. Parts that are secrets of their
-// own, such as the password in an address, are masked alone too. It is a pure function.
+// secretsOf decides which parts of a forwarded variable are masked: all, unless its name or its form is one of those
+// that are known to be public, because a log without any region or host name is hard to use. Parts that are secrets
+// of their own, such as the password in an address, are masked alone too. It is a pure function.
 func secretsOf(name, value string) hidden {
 	value = strings.TrimSpace(value)
 	parts := partsOf(value)
@@ -52,8 +52,8 @@ func secretsOf(name, value string) hidden {
 	return hidden{reason: "its form is public"}
 }
 
-// publicNames are names of variables that hold no secret, whatever their values look like, unless that has a password in
-// it. docs/configuration.md lists them.
+// publicNames are names of variables that hold no secret, unless their value has a password in it.
+// docs/configuration.md lists them.
 var publicNames = map[string]bool{
 	"AWS_ACCOUNT_ID": true, "AWS_DEFAULT_OUTPUT": true, "AWS_DEFAULT_REGION": true, "AWS_PROFILE": true, "AWS_REGION": true,
 	"AWS_ROLE_ARN": true, "EDITOR": true, "HOME": true, "HOSTNAME": true, "LANG": true, "LANGUAGE": true, "LOGNAME": true, "NO_COLOR": true,
@@ -95,7 +95,7 @@ func public(word string) bool {
 // long is the length in bytes from which on letters and digits together look made by chance.
 const long = 20
 
-// partsOf returns the secrets in a value: user and password of addresses, and what belongs to secret names in queries,
+// partsOf returns the secrets in a value: user and password of addresses, and the values of secret names in queries,
 // connection strings and lists of NAME=VALUE. Those in a JSON document are found by mask.
 func partsOf(value string) (out []string) {
 	add := func(s string) {

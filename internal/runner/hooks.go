@@ -26,9 +26,9 @@ func (r *run) allowed(hooks []api.Hook) error {
 	return nil
 }
 
-// Step implements engine.Host. The hooks of the step run around it. One that fails before it keeps it from running. What
-// fails after it never turns a failure into something else, and stops the run, unless the step has changed something:
-// then the run goes on to report that, and fails at its end.
+// Step implements engine.Host. The hooks of the step run around it. If one fails before the step, the step does not
+// run. A hook that fails after it never hides a failure of the step, and stops the run, unless the step has changed
+// something: then the run goes on to report that, and fails at its end.
 func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
 	if err := h.hooks(ctx, name, ""); err != nil && ctx.Err() == nil {
 		_ = h.Skip(ctx, name, "a hook before it failed")
@@ -66,11 +66,11 @@ func (h *host) hooks(ctx context.Context, step string, status workflow.StepStatu
 	return failed
 }
 
-// hook runs the script of a hook in the root module. Where only some hooks may run, nothing that an earlier step left
-// running can put another script in its place.
+// hook runs the script of a hook in the root module. If only some hooks may run, no process of an earlier step can
+// replace the script.
 func (h *host) hook(ctx context.Context, hook api.Hook, step string, status workflow.StepStatus) error {
 	if len(h.r.cfg.Hooks) > 0 {
-		if err := h.Still(ctx); err != nil {
+		if err := h.EndProcesses(ctx); err != nil {
 			return failure(workflow.ReasonRunnerError, err)
 		}
 	}
@@ -99,7 +99,7 @@ func (h *host) hook(ctx context.Context, hook api.Hook, step string, status work
 	}
 	err = fmt.Errorf("the hook %q failed: %w; its log has the cause", hook.Title(), err)
 	if status == workflow.StepSucceeded && api.Changing(step) {
-		err = fmt.Errorf("%w. The step %s itself succeeded, and what it did stands", err, step)
+		err = fmt.Errorf("%w. The step %s itself succeeded, and its changes remain", err, step)
 	}
 	return failure(workflow.ReasonHookFailed, err)
 }
@@ -120,8 +120,8 @@ func (h *host) given(ctx context.Context, name, step string, fn func(ctx context
 	})
 }
 
-// give puts the secrets of a step in their places. Nothing that an earlier step left running sees one that is limited to
-// some steps.
+// give writes the secrets of a step to their files. No process of an earlier step sees one that is limited to some
+// steps.
 func (h *host) give(ctx context.Context, step string) (err error) {
 	var env []string
 	var files []resolved
@@ -138,7 +138,7 @@ func (h *host) give(ctx context.Context, step string) (err error) {
 		limited = limited || len(s.Steps) > 0
 	}
 	if limited {
-		if err := h.Still(ctx); err != nil {
+		if err := h.EndProcesses(ctx); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	killCheck = time.Second // between two looks at a stopped engine's time, see watchEvery
 )
 
-// host is what the engine sees of the run.
+// host is the run as the engine sees it.
 type host struct {
 	r    *run
 	spec api.Spec
@@ -37,9 +37,9 @@ type host struct {
 	secrets   []resolved // of all steps
 	root      string     // the root module; empty before it is there
 	modules   modules    // credentials for modules and providers
-	late      error      // a hook that failed after a step whose effects stand
+	late      error      // a hook that failed after a step with lasting changes
 
-	lent []string // of every command of the step: where to find the role's credentials
+	roleEnv []string // variables of every command of the step, with the address of the role's credentials
 
 	exit *int // of the last command in that step, if it was not 0
 }
@@ -55,10 +55,10 @@ func (h *host) step(ctx context.Context, name string, fn func(ctx context.Contex
 	defer h.r.enter(before)
 	h.exit = nil
 	if h.r.role != nil {
-		outer := h.lent
-		lent, end := h.r.role.credentials.Step()
-		h.lent = lent
-		defer func() { h.lent = outer; end() }()
+		outer := h.roleEnv
+		env, end := h.r.role.credentials.Step()
+		h.roleEnv = env
+		defer func() { h.roleEnv = outer; end() }()
 	}
 	text, err := fn(ctx)
 	h.r.own.Flush()
@@ -80,8 +80,8 @@ func (h *host) Skip(_ context.Context, name, text string) error {
 // Logf implements engine.Host.
 func (h *host) Logf(format string, args ...any) { h.r.logf(format, args...) }
 
-// logf writes a line of the runner's own to the log: one that begins with api.RunnerLine or api.CommandLine. What it
-// quotes may come from the engine, and cannot make another such line.
+// logf writes a line of the runner's own to the log: one that begins with api.RunnerLine or api.CommandLine. Text
+// that it quotes may come from the engine, and cannot make another such line.
 func (r *run) logf(format string, args ...any) {
 	begins, said := api.RunnerLine, fmt.Sprintf(format, args...)
 	if command, ok := strings.CutPrefix(said, api.CommandLine); ok {
@@ -97,7 +97,8 @@ func (r *run) logf(format string, args ...any) {
 // Mask implements engine.Host.
 func (h *host) Mask(values ...string) { h.r.mask(values...) }
 
-// mask hides values in everything that leaves the runner from now on, and says in the log which are too short for that.
+// mask hides values in everything that the runner sends from now on, and says in the log which are too short for
+// that.
 func (r *run) mask(values ...string) {
 	if n := r.hidden.Add(values...); n > 0 {
 		r.log.Warn("values are too short to be masked", "count", n)
@@ -148,7 +149,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	}
 	log := h.r.stream()
 	spec := child.Spec{
-		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env, h.lent),
+		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env, h.roleEnv),
 		Stdout: c.Stdout, Stderr: c.Stderr,
 		User: h.r.cfg.Engine, NoNewPrivileges: true,
 	}
@@ -160,7 +161,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	}
 	oomBefore := oomKills()
 	exit, err := h.r.exec(ctx, spec)
-	log.Flush() // before what is said about its end
+	log.Flush() // before the lines about its end
 	if err != nil {
 		return -1, err
 	}
@@ -169,7 +170,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 		h.Logf("%s was ended by signal %d (%s)", filepath.Base(c.Args[0]), exit.Signal, exit.Signal)
 	}
 	if exit.Cut {
-		h.Logf("a process that %s left behind kept its output open; what it writes is not in this log", filepath.Base(c.Args[0]))
+		h.Logf("a process that %s left behind kept its output open; its further output is not in this log", filepath.Base(c.Args[0]))
 	}
 	h.exit = nil
 	if exit.Code != 0 {
@@ -179,8 +180,8 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	return exit.Code, nil
 }
 
-// exec runs a process until it ends, or until ctx ends and exec ends it. When exec returns, no process of its
-// group is left.
+// exec runs a process until it ends, or until ctx ends and exec ends it. When exec returns, no process of its group
+// remains.
 func (r *run) exec(ctx context.Context, spec child.Spec) (child.Exit, error) {
 	if ctx.Err() != nil {
 		return child.Exit{}, context.Cause(ctx)
@@ -248,11 +249,11 @@ func (r *run) endProcess(p *child.Process) {
 		if by == 0 {
 			by = given
 		}
-		left := by - r.clock()
-		if left <= 0 {
+		rest := by - r.clock()
+		if rest <= 0 {
 			break
 		}
-		t := time.NewTimer(min(left, killCheck))
+		t := time.NewTimer(min(rest, killCheck))
 		select {
 		case <-p.Done():
 			t.Stop()
@@ -265,7 +266,7 @@ func (r *run) endProcess(p *child.Process) {
 	p.Kill()
 }
 
-// reap reaps orphans of which this process is the parent, until the run ends.
+// reap reaps orphans that are children of this process, until the run ends.
 func (r *run) reap(ctx context.Context) {
 	for wait.For(ctx, reapEvery) == nil {
 		r.processes.Lock()
@@ -274,15 +275,15 @@ func (r *run) reap(ctx context.Context) {
 	}
 }
 
-// endRest ends the processes that the engine left behind outside its groups.
-func (r *run) endRest(ctx context.Context) {
+// endOrphans ends the processes of the engine that remain outside its groups.
+func (r *run) endOrphans(ctx context.Context) {
 	if !r.cfg.Orphans {
 		return
 	}
 	r.processes.Lock()
 	defer r.processes.Unlock()
 	if err := child.EndOrphans(ctx); err != nil && ctx.Err() == nil {
-		r.log.Error("processes of the engine are left", "err", err)
+		r.log.Error("processes of the engine remain", "err", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // lender is a relay that lends a place. Each error is the answer to one call, in their order.
-type lender struct {
+type fakeRelay struct {
 	Relay
 	announce, upload, download []error
 
@@ -39,7 +39,7 @@ func next(errs *[]error) (err error) {
 	return err
 }
 
-func (l *lender) Artifacts(_ context.Context, in api.NewArtifacts) (out api.ArtifactsTaken, err error) {
+func (l *fakeRelay) Artifacts(_ context.Context, in api.NewArtifacts) (out api.ArtifactsTaken, err error) {
 	l.calls++
 	if err := next(&l.announce); err != nil {
 		return out, err
@@ -49,7 +49,7 @@ func (l *lender) Artifacts(_ context.Context, in api.NewArtifacts) (out api.Arti
 	return out, nil
 }
 
-func (l *lender) Upload(_ context.Context, _ api.Transfer, name string, _ int64, body io.ReadSeeker) error {
+func (l *fakeRelay) Upload(_ context.Context, _ api.Transfer, name string, _ int64, body io.ReadSeeker) error {
 	all, err := io.ReadAll(body)
 	if err := next(&l.upload); err != nil {
 		return err
@@ -58,12 +58,12 @@ func (l *lender) Upload(_ context.Context, _ api.Transfer, name string, _ int64,
 	return err
 }
 
-func (l *lender) Input(context.Context) (api.Input, error) {
+func (l *fakeRelay) Input(context.Context) (api.Input, error) {
 	l.calls++
 	return api.Input{Artifact: l.says, Download: &api.Transfer{}}, nil
 }
 
-func (l *lender) Download(_ context.Context, _ api.Transfer, to io.Writer, _ int64) error {
+func (l *fakeRelay) Download(_ context.Context, _ api.Transfer, to io.Writer, _ int64) error {
 	err := next(&l.download)
 	has := l.has
 	if err != nil {
@@ -73,7 +73,7 @@ func (l *lender) Download(_ context.Context, _ api.Transfer, to io.Writer, _ int
 	return err
 }
 
-func hostOf(t *testing.T, l *lender, spec api.Spec) *host {
+func hostOf(t *testing.T, l *fakeRelay, spec api.Spec) *host {
 	t.Helper()
 	l.kept = map[string]string{}
 	return &host{spec: spec, r: &run{cfg: Config{Relay: l}, log: slog.New(slog.DiscardHandler), clock: bootClock(), dirs: dirs{work: t.TempDir()}}}
@@ -111,7 +111,7 @@ func TestHost_KeepPlacesAnArtifact(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &lender{announce: c.announce, upload: c.upload}
+				l := &fakeRelay{announce: c.announce, upload: c.upload}
 				h := hostOf(t, l, api.Spec{})
 				body := strings.NewReader("bundle")
 				_, _ = body.Seek(3, io.SeekStart)
@@ -141,7 +141,7 @@ func (zeros) Read(p []byte) (int, error)     { clear(p); return len(p), nil }
 func (zeros) Seek(int64, int) (int64, error) { return 0, nil }
 
 func TestHost_KeepIsBounded(t *testing.T) {
-	l := &lender{}
+	l := &fakeRelay{}
 	_, _, err := hostOf(t, l, api.Spec{}).Keep(t.Context(), "plan/x", api.ArtifactState, zeros{})
 	if err == nil || !strings.Contains(err.Error(), "more than 256 MiB") || l.calls > 0 {
 		t.Errorf("got %v after %d calls", err, l.calls)
@@ -155,19 +155,19 @@ func TestHost_InputIsTheWholeOrNothing(t *testing.T) {
 	both := api.Spec{Plan: &api.PlanRef{PlanMade: made}, Push: &api.PushedState{Size: 1, SHA256: sum("x")}}
 	for name, c := range map[string]struct {
 		spec api.Spec
-		l    lender
+		l    fakeRelay
 		says string
 	}{
-		"a plan":            {both, lender{says: right, has: plan}, ""},
-		"a state":           {api.Spec{Push: &api.PushedState{Size: made.Size, SHA256: made.SHA256}}, lender{says: right, has: plan}, ""},
-		"at the second try": {both, lender{says: right, has: plan, download: []error{errAway}}, ""},
-		"other bytes":       {both, lender{says: right, has: "the bundlf"}, "they were replaced"},
-		"fewer bytes":       {both, lender{says: right, has: "the"}, "they were replaced"},
-		"more bytes":        {both, lender{says: right, has: plan + "x"}, "they were replaced"},
-		"another artifact":  {both, lender{says: api.Artifact{Size: made.Size, SHA256: sum("x")}, has: "x"}, "another artifact"},
-		"gone":              {both, lender{says: right, download: repeated(errRace, 5)}, "a race"},
-		"nothing is named":  {api.Spec{}, lender{}, "names no plan"},
-		"too large":         {api.Spec{Push: &api.PushedState{Size: api.MaxArtifactSize + 1}}, lender{}, "at most"},
+		"a plan":            {both, fakeRelay{says: right, has: plan}, ""},
+		"a state":           {api.Spec{Push: &api.PushedState{Size: made.Size, SHA256: made.SHA256}}, fakeRelay{says: right, has: plan}, ""},
+		"at the second try": {both, fakeRelay{says: right, has: plan, download: []error{errAway}}, ""},
+		"other bytes":       {both, fakeRelay{says: right, has: "the bundlf"}, "they were replaced"},
+		"fewer bytes":       {both, fakeRelay{says: right, has: "the"}, "they were replaced"},
+		"more bytes":        {both, fakeRelay{says: right, has: plan + "x"}, "they were replaced"},
+		"another artifact":  {both, fakeRelay{says: api.Artifact{Size: made.Size, SHA256: sum("x")}, has: "x"}, "another artifact"},
+		"gone":              {both, fakeRelay{says: right, download: repeated(errRace, 5)}, "a race"},
+		"nothing is named":  {api.Spec{}, fakeRelay{}, "names no plan"},
+		"too large":         {api.Spec{Push: &api.PushedState{Size: api.MaxArtifactSize + 1}}, fakeRelay{}, "at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -191,12 +191,12 @@ func TestHost_InputIsTheWholeOrNothing(t *testing.T) {
 
 // Between two commands nothing is waited for; a command that runs would lose its exit code.
 func TestHost_StillRefusesWhileACommandRuns(t *testing.T) {
-	h := hostOf(t, &lender{}, api.Spec{})
-	if err := h.Still(t.Context()); err != nil {
+	h := hostOf(t, &fakeRelay{}, api.Spec{})
+	if err := h.EndProcesses(t.Context()); err != nil {
 		t.Errorf("where no orphans are adopted: got %v", err)
 	}
 	h.r.cfg.Orphans, h.r.pids = true, map[int]bool{os.Getpid(): true}
-	if err := h.Still(t.Context()); err == nil {
+	if err := h.EndProcesses(t.Context()); err == nil {
 		t.Error("got nil while a command runs")
 	}
 }
@@ -206,7 +206,7 @@ func TestLeftFiles_RefuseWhatChangesAndWhatIsNotOurs(t *testing.T) {
 	if err := os.WriteFile(dir+"/file", []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	look := func(at, name string, c leftFiles) string {
+	look := func(at, name string, c fileCollector) string {
 		t.Helper()
 		root, err := os.OpenRoot(at)
 		if err != nil {
@@ -217,11 +217,11 @@ func TestLeftFiles_RefuseWhatChangesAndWhatIsNotOurs(t *testing.T) {
 		return c.file(name)
 	}
 	for want, got := range map[string]string{
-		"":           look(dir, "file", leftFiles{owner: os.Getuid()}),
-		"user of":    look(dir, "file", leftFiles{owner: os.Getuid() + 1}),
-		"1024 MiB":   look(dir, "file", leftFiles{bytes: api.MaxArtifactBytes}),
-		"no such":    look(dir, "none", leftFiles{}),
-		"it changed": look("/proc/self", "status", leftFiles{}), // it says that it has no bytes, and has some
+		"":           look(dir, "file", fileCollector{owner: os.Getuid()}),
+		"user of":    look(dir, "file", fileCollector{owner: os.Getuid() + 1}),
+		"1024 MiB":   look(dir, "file", fileCollector{bytes: api.MaxArtifactBytes}),
+		"no such":    look(dir, "none", fileCollector{}),
+		"it changed": look("/proc/self", "status", fileCollector{}), // it says that it has no bytes, and has some
 	} {
 		if !strings.Contains(got, want) || (want == "") != (got == "") {
 			t.Errorf("got %q, want %q", got, want)
@@ -277,7 +277,7 @@ func TestHide_MasksEveryTextOfAPlan(t *testing.T) {
 	}
 }
 
-func (l *lender) WhoseStates(_ context.Context, in api.StateRefs) (out api.WhoseStates, err error) {
+func (l *fakeRelay) WhoseStates(_ context.Context, in api.StateRefs) (out api.WhoseStates, err error) {
 	l.calls++
 	for _, s := range in.States {
 		l.done = append(l.done, s.Unit)
@@ -296,13 +296,13 @@ func TestHost_AsksWhoseStatesAreUntilItIsTold(t *testing.T) {
 	}
 	many[3].Unit, many[2*api.MaxStates].Unit = "taken", "taken"
 	synctest.Test(t, func(t *testing.T) {
-		l := &lender{announce: append(repeated(errAway, 40), errRace)}
+		l := &fakeRelay{announce: append(repeated(errAway, 40), errRace)}
 		others, err := hostOf(t, l, api.Spec{}).WhoseStates(t.Context(), many)
 		if err != nil || len(others) != 2 || l.calls != 41+3 {
 			t.Errorf("got %+v, %v after %d calls", others, err, l.calls)
 		}
 		for _, refused := range []error{workflow.ErrNotFound, workflow.ErrOver} {
-			l := &lender{announce: repeated(refused, 1)}
+			l := &fakeRelay{announce: repeated(refused, 1)}
 			_, err := hostOf(t, l, api.Spec{}).WhoseStates(t.Context(), many)
 			if f, ok := errors.AsType[*engine.Failure](err); !ok || f.Reason != workflow.ReasonRunnerError || !errors.Is(err, refused) || l.calls != 1 {
 				t.Errorf("%v: got %v after %d calls", refused, err, l.calls)

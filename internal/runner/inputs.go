@@ -15,8 +15,8 @@ import (
 // maxInputs is how many bytes the sensitive outputs of one workspace may have.
 const maxInputs = 16 << 20
 
-// inputs returns the variables of a run with the sensitive outputs that it gets from other workspaces. They are only in
-// memory here, and all that came with them is masked, also what the run does not get.
+// inputs returns the variables of a run with the sensitive outputs that it gets from other workspaces. They are only
+// in memory here, and all values that came with them are masked, also those that the run does not get.
 func (r *run) inputs(ctx context.Context, spec api.Spec) (map[string]any, error) {
 	if len(spec.Inputs) == 0 {
 		return spec.Variables, nil
@@ -36,15 +36,15 @@ func (r *run) inputs(ctx context.Context, spec api.Spec) (map[string]any, error)
 		}
 		value, ok := outputs[in.Output]
 		if !ok {
-			return nil, fmt.Errorf("workspace %s has left its sensitive outputs without %s: run an update of it once", in.Workspace, in.Output)
+			return nil, fmt.Errorf("the sensitive outputs of workspace %s lack %s: run an update of it once", in.Workspace, in.Output)
 		}
 		variables[cmp.Or(in.Variable, in.Output)] = value
 	}
 	return variables, nil
 }
 
-// outputsOf fetches what the workspace of an input has left. Nothing of it is used before the whole is here, has the
-// digest that the control plane knows, and is masked.
+// outputsOf fetches the sensitive outputs of the workspace of an input. None is used before all are here, have the
+// digest that the control plane knows, and are masked.
 func (r *run) outputsOf(ctx context.Context, n int) (map[string]any, error) {
 	var raw bytes.Buffer
 	var a api.Artifact
@@ -55,7 +55,7 @@ func (r *run) outputsOf(ctx context.Context, n int) (map[string]any, error) {
 		}
 		switch a = in.Artifact; {
 		case in.Download == nil || a.Kind != api.ArtifactOutputs:
-			return in.Control, errors.New("the relay lends nothing that another workspace has left")
+			return in.Control, errors.New("the relay serves no outputs of other workspaces")
 		case a.Size > maxInputs:
 			return in.Control, fmt.Errorf("the outputs have %d bytes; at most %d are taken", a.Size, maxInputs)
 		}
@@ -68,7 +68,7 @@ func (r *run) outputsOf(ctx context.Context, n int) (map[string]any, error) {
 	if size, sum, err := digest(bytes.NewReader(raw.Bytes())); err != nil || size != a.Size || sum != a.SHA256 {
 		return nil, fmt.Errorf("%d bytes with the SHA-256 %s arrived, and not %d bytes with %s: they were replaced; nothing of them was used", size, sum, a.Size, a.SHA256)
 	}
-	outputs, secrets, err := engine.ReadLeft(raw.Bytes())
+	outputs, secrets, err := engine.ReadSensitiveOutputs(raw.Bytes())
 	if err != nil {
 		return nil, err
 	}

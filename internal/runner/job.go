@@ -31,7 +31,7 @@ const (
 	secretTries = 5 // for a reference whose store is unavailable
 )
 
-// do does the parts of a run in order: spec, secrets, source, engine.
+// do runs the parts of a run in order: spec, secrets, source, engine.
 func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	spec, err := r.spec(ctx)
 	if err != nil {
@@ -43,13 +43,13 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if err := r.allowed(spec.Hooks); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonHookRefused, err)
 	}
-	// Before anything else of the run is there that could show them.
+	// First, so that nothing else of the run can show them.
 	if spec.Variables, err = r.inputs(ctx, spec); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonArtifactFailed, err)
 	}
 	h := &host{r: r, spec: spec, forwarded: r.forwarded(spec)}
 	if spec.Role != nil {
-		if err := r.borrow(ctx, spec); err != nil {
+		if err := r.assumeRole(ctx, spec); err != nil {
 			return engine.Outcome{}, failure(workflow.ReasonRoleUnavailable, err)
 		}
 	}
@@ -70,10 +70,10 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		Spec: spec, TempDir: r.dirs.temp, SecretsDir: r.dirs.secrets,
 		Work: r.cfg.WorkDir, Unsaved: r.cfg.Unsaved, StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: func(name string) string { return lookIn(h.env, name) },
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Tools: r.toolsOf(), Owner: r.owner(),
-		Providers: r.cfg.Providers, Leave: r.leave, Mirror: r.cfg.ProviderMirror, Mirrored: r.mirrored,
+		Providers: r.cfg.Providers, HandOverProviders: r.noteProviders, Mirror: r.cfg.ProviderMirror, Mirrored: r.mirrored,
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
 	}
-	job.Search = engine.Look(ctx, &host{r: r, env: h.env}, job)
+	job.Search = engine.StartSearch(ctx, &host{r: r, env: h.env}, job)
 	defer job.Search.End()
 	err = h.step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		fetched, err := source.Fetch(ctx, source.Request{
@@ -106,7 +106,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		}
 		return engine.Outcome{}, failure(reason, err)
 	}
-	job.Search.Wait() // from here on, processes of a step are all that runs
+	job.Search.Wait() // from here on, only processes of a step run
 	out, err := engine.Run(ctx, h, job)
 	if err == nil {
 		err = h.late
@@ -156,7 +156,7 @@ func pointers(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("git LFS keeps the contents of %s elsewhere, and they are not fetched: what reads one gets its pointer: %s",
+	return fmt.Sprintf("git LFS keeps the contents of %s elsewhere, and they are not fetched: reading one gives its pointer: %s",
 		text.Count(len(names), "file"), text.Some(names, 5))
 }
 
@@ -201,7 +201,7 @@ func (r *run) accept(spec api.Spec) error {
 	defer r.mu.Unlock()
 	if r.deadline == 0 {
 		r.deadline = r.clock() + cmp.Or(seconds(spec.MaxRuntimeSeconds), workflow.DefaultMaxRuntime)
-		r.most = r.deadline
+		r.firstDeadline = r.deadline
 	}
 	return nil
 }
@@ -239,7 +239,7 @@ func (p patient) Resolve(ctx context.Context, ref string) (redact.String, error)
 
 // hide masks every text of a result and cuts it to its bound.
 func (r *run) hide(in api.Result) api.Result {
-	hide := func(s *string, most int) { *s = text.Cut(r.hidden.String(*s), most) }
+	hide := func(s *string, limit int) { *s = text.Cut(r.hidden.String(*s), limit) }
 	hide(&in.Detail, 2000)
 	if in.Changes != nil {
 		changes := *in.Changes
@@ -344,10 +344,10 @@ func (r *run) hideTree(v any) any {
 	}
 }
 
-// cleanup removes what the run left on disk. If it fails, the outcome stays the same.
+// cleanup removes the files of the run. If it fails, the outcome stays the same.
 func (r *run) cleanup() {
-	begun := time.Now()
+	started := time.Now()
 	r.dirs.removeSecrets(r.log)
 	r.dirs.remove(r.log)
-	r.log.Debug("directories removed", "duration", time.Since(begun))
+	r.log.Debug("directories removed", "duration", time.Since(started))
 }

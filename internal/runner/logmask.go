@@ -27,7 +27,7 @@ func (v veiled) Handle(ctx context.Context, in slog.Record) error {
 
 func (v veiled) attr(a slog.Attr) slog.Attr {
 	switch value := a.Value.Resolve(); value.Kind() { //nolint:exhaustive // the others hold no text
-	case slog.KindString, slog.KindAny: // also errors, and what a panic was called with
+	case slog.KindString, slog.KindAny: // also errors, and the value of a panic
 		return slog.String(a.Key, v.hidden.String(value.String()))
 	default:
 		return a

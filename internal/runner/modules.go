@@ -105,9 +105,9 @@ func gitSettings(env, pairs []string) []string {
 	return append(out, "GIT_CONFIG_COUNT="+strconv.Itoa(n))
 }
 
-// sshHost is what a configuration of ssh says of one host.
+// sshHost is the configuration of ssh for one host.
 func sshHost(host, key string) string {
-	key = strings.ReplaceAll(key, "%", "%%") // ssh replaces what follows a single one
+	key = strings.ReplaceAll(key, "%", "%%") // ssh replaces the text after a single one
 	return fmt.Sprintf("Host %s\n  IdentityFile \"%s\"\n  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile \"%s.known_hosts\"\n  GlobalKnownHostsFile /dev/null\n", host, key, key)
 }
 

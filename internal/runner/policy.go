@@ -27,32 +27,32 @@ import (
 const (
 	// policyTime is how long the policies of a run may take in all, with the fetching of their packages.
 	policyTime = 15 * time.Minute
-	// maxAnswer bounds what the program answers of one input.
+	// maxAnswer bounds the program's answer for one input.
 	maxAnswer = 32 << 20
-	// maxPolicyErrors is how much is read of what it says where it fails.
+	// maxPolicyErrors is how much of its error output is read.
 	maxPolicyErrors = 4 << 10
 	// policyLines is how many findings are written to the log.
 	policyLines = 200
 )
 
 // Policies implements engine.Host. Neither hooks nor secrets are for this step, and no code of the job runs in it.
-func (h *host) Policies(ctx context.Context, on engine.Policed) (out []api.PolicyResult, err error) {
+func (h *host) Policies(ctx context.Context, on engine.PolicyInputs) (out []api.PolicyResult, err error) {
 	held := h.spec.Policies
 	if len(held) == 0 && h.spec.Type != workflow.PolicyEvaluation {
 		return nil, nil
 	}
 	err = h.step(ctx, api.StepPolicy, func(ctx context.Context) (string, error) {
 		if len(held) == 0 {
-			return "no policy group holds for the workspace: nothing was evaluated", nil
+			return "no policy group applies to the workspace: nothing was evaluated", nil
 		}
 		answers, err := h.evaluate(ctx, on)
 		if err != nil {
 			return "", err
 		}
-		// Waivers name addresses as they are, so what came of the groups is hidden after that, and cut after that again.
-		out = bounded(h.r.hidePolicies(judge(held, answers)))
-		h.tellPolicies(out)
-		if why := stopped(out); why != "" && (!on.Tells || on.Missing == "") {
+		// Waivers name unmasked addresses, so the results are masked after waivers apply, and cut after that.
+		out = bounded(h.r.hidePolicies(evaluateGroups(held, answers)))
+		h.logPolicies(out)
+		if why := stopped(out); why != "" && (!on.Optional || on.Missing == "") {
 			return "", &engine.Failure{Reason: workflow.ReasonPolicyFailed, Detail: why}
 		}
 		return text.Middle(runtext.Groups(out), 1000), nil
@@ -60,8 +60,8 @@ func (h *host) Policies(ctx context.Context, on engine.Policed) (out []api.Polic
 	return out, err
 }
 
-// tellPolicies writes to the log what policies found.
-func (h *host) tellPolicies(all []api.PolicyResult) {
+// logPolicies writes the findings of policies to the log.
+func (h *host) logPolicies(all []api.PolicyResult) {
 	lines := 0
 	for _, r := range all {
 		for _, line := range runtext.GroupLines(r) {
@@ -74,9 +74,9 @@ func (h *host) tellPolicies(all []api.PolicyResult) {
 	}
 }
 
-// evaluate answers for each policy group of the run, in their order. What is wrong with a group stands in its answer; the
-// error says that the run is ended from outside.
-func (h *host) evaluate(ctx context.Context, on engine.Policed) ([]api.PackageAnswer, error) {
+// evaluate returns the answer for each policy group of the run, in their order. The mistakes of a group are in its
+// answer; the error says that the run is ended from outside.
+func (h *host) evaluate(ctx context.Context, on engine.PolicyInputs) ([]api.PackageAnswer, error) {
 	held := h.spec.Policies
 	out := make([]api.PackageAnswer, len(held))
 	if len(on.Inputs) > 0 {
@@ -105,11 +105,11 @@ func (h *host) evaluateAll(ctx context.Context, inputs []engine.PolicyInput, out
 	if program == "" {
 		var err error
 		if program, err = child.Find(api.PolicyProgram); err != nil {
-			fail(fmt.Errorf("the program %s is not there: it is installed beside the runner", api.PolicyProgram))
+			fail(fmt.Errorf("the program %s is missing: it is installed beside the runner", api.PolicyProgram))
 			return
 		}
 	}
-	if err := h.Still(ctx); err != nil {
+	if err := h.EndProcesses(ctx); err != nil {
 		fail(err)
 		return
 	}
@@ -188,13 +188,13 @@ func (h *host) ask(ctx context.Context, program, dir string, input []byte, packa
 	if err != nil {
 		return out, fmt.Errorf("encode the packages of policies: %w", err)
 	}
-	// As api.PolicyQuery, without a second copy of what may be large.
+	// As api.PolicyQuery, without a second copy of a large input.
 	query := io.MultiReader(strings.NewReader(`{"input":`), bytes.NewReader(input), strings.NewReader(`,"packages":`), bytes.NewReader(list), strings.NewReader("}\n"))
-	answer, said := &limited{most: maxAnswer}, &limited{most: maxPolicyErrors}
+	answer, said := &limited{limit: maxAnswer}, &limited{limit: maxPolicyErrors}
 	oomBefore := oomKills()
 	exit, err := h.r.exec(ctx, child.Spec{
 		Path: program, Args: []string{"evaluate"}, Dir: dir, Stdin: query, Stdout: answer, Stderr: said,
-		User: h.r.cfg.Engine, NoNewPrivileges: true, // it inherits that it leaves no core file
+		User: h.r.cfg.Engine, NoNewPrivileges: true, // it inherits the limit that it writes no core file
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -221,7 +221,7 @@ func (h *host) ask(ctx context.Context, program, dir string, input []byte, packa
 	return out, nil
 }
 
-// add adds to the answer of a group what its package says of one unit.
+// add adds the answer of a package for one unit to the answer of its group.
 func add(to *api.PackageAnswer, a api.PackageAnswer, unit string) {
 	to.Rules = max(to.Rules, a.Rules)
 	for _, f := range a.Findings {
@@ -237,13 +237,13 @@ func add(to *api.PackageAnswer, a api.PackageAnswer, unit string) {
 // limited keeps the beginning of a stream.
 type limited struct {
 	bytes.Buffer
-	most int
-	over bool
+	limit int
+	over  bool
 }
 
 // Write implements io.Writer.
 func (l *limited) Write(p []byte) (int, error) {
-	room := max(l.most-l.Len(), 0)
+	room := max(l.limit-l.Len(), 0)
 	l.over = l.over || len(p) > room
 	_, _ = l.Buffer.Write(p[:min(len(p), room)])
 	return len(p), nil
@@ -251,7 +251,7 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // hidePolicies masks every text of the results of policies, and cuts it to its bound.
 func (r *run) hidePolicies(all []api.PolicyResult) []api.PolicyResult {
-	hide := func(s *string, most int) { *s = text.Cut(r.hidden.String(*s), most) }
+	hide := func(s *string, limit int) { *s = text.Cut(r.hidden.String(*s), limit) }
 	all = slices.Clone(all)
 	for i := range all {
 		hide(&all[i].Error, 1000)

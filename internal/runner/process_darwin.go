@@ -7,6 +7,6 @@ func harden() error { return noCore() }
 
 // bootClock returns the wall clock, because it goes on while the machine sleeps.
 func bootClock() func() time.Duration {
-	begun := time.Now().Round(0) // without the monotonic clock, which stops
-	return func() time.Duration { return time.Now().Round(0).Sub(begun) + 1 }
+	started := time.Now().Round(0) // without the monotonic clock, which stops
+	return func() time.Duration { return time.Now().Round(0).Sub(started) + 1 }
 }

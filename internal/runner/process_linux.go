@@ -19,11 +19,11 @@ func harden() error {
 // bootClock returns a clock that goes on while the machine sleeps.
 func bootClock() func() time.Duration {
 	const clockBoottime = 7
-	begun := time.Now()
+	started := time.Now()
 	return func() time.Duration {
 		var ts syscall.Timespec
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 { //nolint:gosec // the kernel's own interface
-			return time.Since(begun) // a kernel without that clock: sleep is not counted
+			return time.Since(started) // a kernel without that clock: sleep is not counted
 		}
 		return time.Duration(ts.Nano())
 	}

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// spareThreads are started before the engine is, because a swarm of its processes leaves no room for another thread
-	// of the runner, and the runtime ends a program that cannot get one. They are more than wait in system calls at
+	// spareThreads are started before the engine, because at the limit of processes the runner gets no further
+	// thread, and the runtime ends a program that cannot get one. They are more than ever wait in system calls at
 	// once.
-	spareThreads = 16
-	swarmEvery   = 500 * time.Millisecond // between two looks for a swarm
+	spareThreads      = 16
+	processLimitEvery = 500 * time.Millisecond // between two checks of the limit
 )
 
-// keepThreads makes the runtime start so many threads. It keeps those that have nothing to do.
+// keepThreads makes the runtime start n threads. It keeps idle ones.
 func keepThreads(n int) {
 	var met, over sync.WaitGroup
 	met.Add(n)
@@ -42,31 +42,31 @@ func keepThreads(n int) {
 	over.Wait()
 }
 
-// swarm watches the limit of processes of the task's cgroup. The runner counts there too.
-type swarm struct {
+// processLimit watches the limit of processes of the task's cgroup, which includes the runner.
+type processLimit struct {
 	events string // the file in which the kernel counts refused forks; empty: there is no such limit
 	before int    // how many there were when the run began
 	stop   *stop
 }
 
-func newSwarm(most int) swarm {
-	s := swarm{stop: &stop{
+func newProcessLimit(limit int) processLimit {
+	l := processLimit{stop: &stop{
 		outcome: workflow.Failed, reason: workflow.ReasonStepFailed, atOnce: true,
-		text: fmt.Sprintf("the job started more processes than its size allows (%d): let it start fewer at a time, or give the workspace a larger size", most),
+		text: fmt.Sprintf("the job started more processes than its size allows (%d): let it start fewer at a time, or give the workspace a larger size", limit),
 	}}
-	if most == 0 {
-		return s
+	if limit == 0 {
+		return l
 	}
 	self, _ := os.ReadFile("/proc/self/cgroup")
 	for _, dir := range cgroups(string(self), "pids") {
 		// Only the task's own cgroup has its limit. Another one may be shared.
-		if b, err := os.ReadFile(filepath.Join(dir, "pids.max")); err == nil && strings.TrimSpace(string(b)) == strconv.Itoa(most) {
-			s.events = filepath.Join(dir, "pids.events")
-			s.before = s.refused()
-			return s
+		if b, err := os.ReadFile(filepath.Join(dir, "pids.max")); err == nil && strings.TrimSpace(string(b)) == strconv.Itoa(limit) {
+			l.events = filepath.Join(dir, "pids.events")
+			l.before = l.refused()
+			return l
 		}
 	}
-	return s
+	return l
 }
 
 // cgroups returns the directories where the files of a controller may be, from /proc/self/cgroup: below the usual mounts
@@ -91,20 +91,20 @@ func cgroups(self, controller string) (dirs []string) {
 }
 
 // refused is how many forks the kernel has refused because of the limit.
-func (s swarm) refused() int {
-	b, _ := os.ReadFile(s.events)
+func (l processLimit) refused() int {
+	b, _ := os.ReadFile(l.events)
 	return counted(string(b), "max ")
 }
 
 // met reports whether the run has met the limit.
-func (s swarm) met() bool { return s.events != "" && s.refused() > s.before }
+func (l processLimit) met() bool { return l.events != "" && l.refused() > l.before }
 
-// watchSwarm ends the run when it has met its limit of processes: what goes on at the limit fails at random, and the
-// runner with it. To kill the processes needs neither a thread nor a process.
-func (r *run) watchSwarm(ctx context.Context) {
-	for r.swarm.events != "" && wait.For(ctx, swarmEvery) == nil {
-		if r.swarm.met() {
-			r.stop(r.swarm.stop)
+// watchProcessLimit ends the run when it has met its limit of processes: at the limit, programs fail at random, and
+// the runner with them. Killing the processes needs neither a thread nor a process.
+func (r *run) watchProcessLimit(ctx context.Context) {
+	for r.processLimit.events != "" && wait.For(ctx, processLimitEvery) == nil {
+		if r.processLimit.met() {
+			r.stop(r.processLimit.stop)
 			child.KillOthers()
 			return
 		}

@@ -13,27 +13,29 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/providercache"
 )
 
-// left is what the engine left for the cache of providers.
-type left struct {
-	packages string   // directory of what it installed; empty: nothing new
-	used     []string // hashes of what it had from the cache
+// providerUpdate is the contribution of a run to the cache of providers.
+type providerUpdate struct {
+	packages string   // directory of installed packages; empty: none are new
+	used     []string // hashes of packages from the cache
 }
 
-// leave notes what is left for the cache. The engine still uses it.
-func (r *run) leave(packages string, used []string) { r.left = left{packages, used} }
+// noteProviders notes the update of the cache. The engine still uses the packages.
+func (r *run) noteProviders(packages string, used []string) {
+	r.providers = providerUpdate{packages, used}
+}
 
-// leaveProviders moves what is left for the cache to where the launcher finds it. Call it when no process of the job is
-// left. It costs no disk, and what goes wrong with it does not concern the run: a later one leaves the same.
-func (r *run) leaveProviders() {
-	if r.left.packages == "" && len(r.left.used) == 0 {
+// handOverProviders moves the new packages to a directory that the launcher reads. Call it when no process of the job
+// remains. It costs no disk, and an error does not concern the run: a later one hands over the same.
+func (r *run) handOverProviders() {
+	if r.providers.packages == "" && len(r.providers.used) == 0 {
 		return
 	}
-	if err := moveProviders(r.dirs.work, r.left); err != nil {
-		r.log.Info("providers not left for the cache", "err", err)
+	if err := moveProviders(r.dirs.work, r.providers); err != nil {
+		r.log.Info("providers not handed over to the cache", "err", err)
 	}
 }
 
-func moveProviders(work string, l left) error {
+func moveProviders(work string, l providerUpdate) error {
 	// The engine may have put a link in place of each directory of its own. The root keeps it inside the work directory.
 	root, err := os.OpenRoot(work)
 	if err != nil {
@@ -72,8 +74,8 @@ func (r *run) mirrored(ctx context.Context, source, version string) bool {
 	return has
 }
 
-// askMirror reads what a network mirror says of a version. For a bucket, what it does not have is often no other answer
-// than what it does not give.
+// askMirror asks a network mirror for a version. A bucket often answers the same for files that it does not have and
+// for those that it refuses.
 func askMirror(ctx context.Context, client *http.Client, mirror, source, version string) (bool, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, mirror+source+"/"+version+".json", nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // roleSchemes begin references that a run's role resolves: they are those of the packages awssm, which not every build
-// links, and vault. A run has a role in the cloud only, where Vault learns from AWS who asks.
+// links, and vault. A run has a role in the cloud only, where Vault learns the caller from AWS.
 var roleSchemes = []string{"arn", vault.Scheme}
 
 // Cloud is a cloud account in which the task has an identity.
@@ -40,15 +40,15 @@ type Identity interface {
 	source.Objects
 }
 
-// borrowed is the run's role.
-type borrowed struct {
+// assumedRole is the run's role.
+type assumedRole struct {
 	identity    Identity
 	credentials *credserver.Server
 	region      string
 }
 
-// borrow assumes the role of the run and begins to lend it to the engine.
-func (r *run) borrow(ctx context.Context, spec api.Spec) error {
+// assumeRole assumes the role of the run and serves its credentials to the engine.
+func (r *run) assumeRole(ctx context.Context, spec api.Spec) error {
 	role := *spec.Role
 	if r.cfg.Cloud == nil {
 		return fmt.Errorf("the workspace has the role %s, but this runner has no identity in the cloud to assume it with: roles are for pools with deploy_target ecs; name such a pool, or remove the role from the workspace", role.ARN)
@@ -57,11 +57,11 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 	for n := 1; ; n++ {
 		identity, err := r.cfg.Cloud.Assume(ctx, role, spec.Workflow+"-"+strconv.Itoa(spec.Attempt))
 		if err == nil {
-			lender, err := credserver.Listen(ctx, credserver.Config{Source: identity.Credentials, Hide: func(values ...string) { r.hidden.Add(values...) }, Log: r.log})
+			server, err := credserver.Listen(ctx, credserver.Config{Source: identity.Credentials, Hide: func(values ...string) { r.hidden.Add(values...) }, Log: r.log})
 			if err != nil {
 				return err
 			}
-			r.role = &borrowed{identity, lender, r.cfg.Cloud.Region()}
+			r.role = &assumedRole{identity, server, r.cfg.Cloud.Region()}
 			r.logf("the engine has the role %s", role.ARN)
 			return nil
 		}
@@ -72,8 +72,8 @@ func (r *run) borrow(ctx context.Context, spec api.Spec) error {
 	}
 }
 
-// giveBack ends the lending, when no process of the engine is left.
-func (r *run) giveBack() {
+// closeRole stops serving the credentials, when no process of the engine remains.
+func (r *run) closeRole() {
 	if r.role == nil {
 		return
 	}
@@ -82,7 +82,7 @@ func (r *run) giveBack() {
 	}
 }
 
-// objects opens objects as the run's role, or where it has none as the task; nil where neither is.
+// objects opens objects as the run's role, or where it has none as the task; nil if neither can.
 func (r *run) objects() source.Objects {
 	if r.role != nil {
 		return r.role.identity

@@ -1,13 +1,13 @@
-// Package runner runs inside a task. It asks for the start of one run, does what its spec says, and hands
-// over one result. It launches no task, does not retry an engine and keeps no state.
+// Package runner runs inside a task. It asks for the start of one run, executes its spec, and hands over one result.
+// It launches no task, does not retry an engine and keeps no state.
 //
 // # Consistency model
 //
 // The runner does nothing before start is granted to this boot. When the relay says that the run is over,
 // it kills the engine's group at once and reports nothing more. If the relay is unavailable, the run goes
 // on: heartbeats are tried at each tick, steps and log lines are kept, and the result is repeated until it
-// is taken. The result is sent only when no process of the engine is left. Only the runner keeps the
-// deadline, on a clock that goes on while the machine sleeps.
+// is taken. The result is sent only when no process of the engine remains. Only the runner keeps the deadline, on a
+// clock that goes on while the machine sleeps.
 package runner
 
 import (
@@ -40,8 +40,8 @@ const (
 	// DefaultGrace is the time from an engine's interrupt to its end. ECS gives a task 120 s.
 	DefaultGrace = 90 * time.Second
 
-	// killMargin is how long before the end of the deadline's grace the engine is killed. No process of it may
-	// be left at the end, when the next run gets the workspace's slot.
+	// killMargin is how long before the end of the deadline's grace the engine is killed. No process of it may remain
+	// at the end, when the next run gets the workspace's slot.
 	killMargin = 15 * time.Second
 	// flushBefore bounds the sending of logs and steps before the result is tried.
 	flushBefore = 15 * time.Second
@@ -54,7 +54,7 @@ const (
 	maxRetry   = 15 * time.Second
 )
 
-// Relay takes what a runner reports; *client.Runner is one.
+// Relay takes the reports of a runner; *client.Runner is one.
 type Relay interface {
 	Start(ctx context.Context) (api.Started, error)
 	Spec(ctx context.Context) (api.Spec, error)
@@ -67,10 +67,10 @@ type Relay interface {
 	Input(ctx context.Context) (api.Input, error)
 	InputOf(ctx context.Context, n int) (api.Input, error)
 	Upload(ctx context.Context, by api.Transfer, name string, size int64, body io.ReadSeeker) error
-	Download(ctx context.Context, by api.Transfer, to io.Writer, most int64) error
+	Download(ctx context.Context, by api.Transfer, to io.Writer, limit int64) error
 }
 
-// Config says what to run and with what.
+// Config is the job of a runner and its settings.
 type Config struct {
 	Run     api.Run          // required
 	Relay   Relay            // required
@@ -79,8 +79,8 @@ type Config struct {
 	Objects source.Objects   // opens archives in buckets for runs without a role; nil means none
 
 	WorkDir     string    // the run's own directory; empty means a temporary one, removed at the end
-	Spool       string    // name of a file of WorkDir that is left if not all of the log was taken; empty means none
-	Unsaved     string    // where the machine keeps what is left in task.UnsavedName of WorkDir, in words; empty: nowhere
+	Spool       string    // name of a file of WorkDir that remains if not all of the log was taken; empty means none
+	Unsaved     string    // where the machine keeps task.UnsavedName of WorkDir after the task, in words; empty: nowhere
 	StateDir    string    // the workspace's own directory for its engine's state; empty means none
 	StateOlds   []string  // other such directories, named as their states, which are only looked at
 	StateStore  string    // id of the root that these lie below
@@ -89,11 +89,11 @@ type Config struct {
 	SourceRoots []string  // a directory source must be below one of them; none refuses all
 	EnginePath  []string  // directories in which engines are looked for first
 	Path        string    // the engine's PATH after those; empty means DefaultPath
-	// Tools has the engines that are not installed; nil means that there are none. Without a directory, what it fetches is
-	// removed after the run.
+	// Tools has the engines that are not installed; nil means none. Without a directory, downloads are removed after
+	// the run.
 	Tools *toolcache.Cache
-	// Providers is the cache of providers, which the run reads and leaves something for; empty means none. ProviderMirror is
-	// the https address of a network mirror of them, with a slash at its end; empty means none.
+	// Providers is the cache of providers, which the run reads and adds to; empty means none. ProviderMirror is the
+	// https address of a network mirror of them, with a slash at its end; empty means none.
 	Providers, ProviderMirror string
 	Forward                   []string // variables for the engine, KEY=VALUE; masked, unless they are public
 	Hide                      []string // values to mask beside those of the spec's secrets and of Forward
@@ -102,15 +102,15 @@ type Config struct {
 
 	Hooks []string // SHA-256 of the hooks that may run, see api.Hook.Allowed; none means every hook
 
-	Processes int  // most processes and threads of the task's own cgroup; 0 means that it limits none
+	Processes int  // limit of processes and threads of the task's own cgroup; 0 means none
 	Alone     bool // nothing but this run is in its cgroup, as in a container
 
-	DiskBytes int64         // most disk that WorkDir may use; 0 means no bound
+	DiskBytes int64         // limit of disk for WorkDir, in bytes; 0 means none
 	DiskEvery time.Duration // between two looks at that; 0 means 10 s
 
-	Notice string // what the log begins with; empty means nothing
+	Notice string // first line of the log; empty means none
 
-	Engine  *child.User   // who the engine runs as; nil means the runner's own user
+	Engine  *child.User   // user of the engine; nil means the runner's own
 	Grace   time.Duration // between the engine's interrupt and its end; 0 means DefaultGrace
 	Orphans bool          // every child that this process has after the engine's end is the engine's, and is ended
 	Log     *slog.Logger  // nil means no log
@@ -144,33 +144,33 @@ type run struct {
 
 	given *api.Spec // by the answer to start; nil means that it could not be read there, and is to be asked for
 
-	hidden mask.Set
-	logs   *logstream.Stream
-	steps  *steps
-	own    stream // the runner's own lines
-	dirs   dirs
-	role   *borrowed // the run's role; nil means that it has none
-	left   left      // for the cache of providers
-	swarm  swarm
+	hidden       mask.Set
+	logs         *logstream.Stream
+	steps        *steps
+	own          stream // the runner's own lines
+	dirs         dirs
+	role         *assumedRole   // the run's role; nil means that it has none
+	providers    providerUpdate // for the cache of providers
+	processLimit processLimit
 
-	trouble atomic.Pointer[stop] // why a command failed, where that was not its own mistake
+	exhausted atomic.Pointer[stop] // resource whose exhaustion made a command fail
 
 	kept      int // artifacts that were placed
 	keptBytes int64
 
-	mu       sync.Mutex
-	deadline time.Duration // on clock; 0 means not known yet
-	most     time.Duration // the first deadline: an outage stops the control plane's clock, but not this one
-	killBy   time.Duration // on clock; 0 means that nothing is to be killed yet
-	interval time.Duration // between signs of life
-	hold     time.Duration // how long the next heartbeat may be held
-	heard    time.Duration // on clock: when the last call was sent that was answered
-	gather   time.Duration // how long lines of the log are gathered; 0 means as long as is usual
-	step     string        // the step that the run is in
+	mu            sync.Mutex
+	deadline      time.Duration // on clock; 0 means not known yet
+	firstDeadline time.Duration // the first deadline: an outage stops the control plane's clock, but not this one
+	killBy        time.Duration // on clock; 0 means that nothing is to be killed yet
+	interval      time.Duration // between signs of life
+	hold          time.Duration // how long the next heartbeat may be held
+	answered      time.Duration // on clock: when the last answered call was sent
+	gather        time.Duration // how long lines of the log are gathered; 0 means as long as is usual
+	step          string        // the step that the run is in
 
 	cancelled atomic.Bool // cancellation was requested
 	gone      atomic.Bool // lost is closed
-	reporting atomic.Bool // no process of the engine is left
+	reporting atomic.Bool // no process of the engine remains
 
 	processes sync.Mutex // held while one is started, and while orphans are reaped
 	pids      map[int]bool
@@ -186,13 +186,13 @@ func RunJob(ctx context.Context, cfg Config) (err error) {
 	cfg.DiskEvery = cmp.Or(cfg.DiskEvery, diskEvery)
 	r := &run{
 		cfg: cfg, log: cfg.Log, clock: bootClock(), interval: workflow.HeartbeatInterval,
-		lost: make(chan struct{}), pids: map[int]bool{}, swarm: newSwarm(cfg.Processes),
+		lost: make(chan struct{}), pids: map[int]bool{}, processLimit: newProcessLimit(cfg.Processes),
 	}
 	veil := veiled{cfg.Log.Handler(), &r.hidden}
 	r.log = slog.New(veil)
 	r.cfg.Log = r.log
 	defer func() { err = veil.hide(err) }()
-	r.heard = r.clock()
+	r.answered = r.clock()
 	r.hidden.Add(cfg.Hide...)
 	for _, v := range cfg.Forward {
 		name, value, _ := strings.Cut(v, "=")
@@ -235,7 +235,7 @@ func RunJob(ctx context.Context, cfg Config) (err error) {
 	defer endLogging()
 	wg.Go(func() { r.heartbeats(background) })
 	wg.Go(func() { r.watch(background) })
-	wg.Go(func() { r.watchSwarm(background) })
+	wg.Go(func() { r.watchProcessLimit(background) })
 	wg.Go(func() { r.watchDisk(background) })
 	wg.Go(func() { r.steps.run(background) })
 	wg.Go(func() {
@@ -249,12 +249,12 @@ func RunJob(ctx context.Context, cfg Config) (err error) {
 	defer context.AfterFunc(ctx, func() { r.stop(stopInterrupted) })()
 
 	result := r.work(life)
-	r.endRest(held)
+	r.endOrphans(held)
 	if held.Err() == nil {
 		r.keepFiles(held, life)
 	}
-	r.giveBack()
-	r.leaveProviders()
+	r.closeRole()
+	r.handOverProviders()
 	r.dirs.removeSecrets(r.log)
 	if held.Err() != nil {
 		r.log.Info("run is over", "err", context.Cause(held))
@@ -291,7 +291,7 @@ func (r *run) start(ctx context.Context) (granted bool, err error) {
 
 // persist repeats a call until it has a final answer, and acts on that. It also repeats lost races, because
 // only this runner reports this run.
-func (r *run) persist(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
+func (r *run) persist(ctx context.Context, name string, call func(context.Context) (api.Control, error)) error {
 	retry := newBackoff()
 	for {
 		sent := r.clock()
@@ -308,14 +308,14 @@ func (r *run) persist(ctx context.Context, what string, call func(context.Contex
 			return err
 		}
 		pause := max(retry.NextBackOff(), api.RetryAfter(err))
-		r.log.Debug("call not answered", "call", what, "retry", pause, "err", err)
+		r.log.Debug("call not answered", "call", name, "retry", pause, "err", err)
 		if err := wait.For(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// work does what the spec says and returns how that ended. When it returns, no engine is running.
+// work executes the spec and returns the result. When it returns, no engine is running.
 func (r *run) work(ctx context.Context) (result api.Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -329,8 +329,8 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 		r.own.Flush()
 	}()
 	outcome, err := r.do(ctx)
-	if err != nil && r.swarm.met() {
-		r.stop(r.swarm.stop) // if nobody looked since
+	if err != nil && r.processLimit.met() {
+		r.stop(r.processLimit.stop) // if it was not checked since
 	}
 	if err != nil && ctx.Err() == nil {
 		if why := r.explain(ctx, err); why != nil {
@@ -342,7 +342,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 
 // conclude makes a result of an outcome, and of why ctx ended if it did.
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
-	// An engine that failed leaves here only what stands nevertheless. One that succeeded leaves all, also if a hook failed.
+	// The outcome of a failed engine has only lasting changes. That of a successful one has all, also if a hook failed.
 	result := api.Result{
 		Outcome: workflow.Succeeded, Changes: out.Changes, Outputs: out.Outputs, Inventory: out.Inventory,
 		Lock: out.Lock, State: out.State, SensitiveOutputs: out.SensitiveOutputs, Policies: out.Policies, Truncated: out.Truncated,
@@ -369,8 +369,8 @@ func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.R
 var errUnreported = errors.New("result not handed over")
 
 // report hands the result over. It sends as much of the log as it can before the result, and the rest after
-// it. told ends when the task is told to stop.
-func (r *run) report(ctx, told context.Context, result api.Result) error {
+// it. stopped ends when the task is told to stop.
+func (r *run) report(ctx, stopped context.Context, result api.Result) error {
 	retained, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	giveUp := func(after time.Duration, why string) *time.Timer {
@@ -378,9 +378,9 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 	}
 	defer giveUp(workflow.ReportRetention, "the relay did not take it before the result expired").Stop()
 	// A task that was told to stop is killed soon.
-	defer context.AfterFunc(told, func() { giveUp(reportStopped, "the relay did not take it, and the task was told to stop") })()
+	defer context.AfterFunc(stopped, func() { giveUp(reportStopped, "the relay did not take it, and the task was told to stop") })()
 
-	together := r.steps.hold() && r.logs.Hold() // what is left goes with the result, if it is not much
+	together := r.steps.hold() && r.logs.Hold() // the rest goes with the result, if it is small
 	if !together {
 		r.steps.release()
 		r.flush(retained, flushBefore)
@@ -441,8 +441,8 @@ func (r *run) report(ctx, told context.Context, result api.Result) error {
 }
 
 // flush sends the waiting steps and log lines, for at most this long.
-func (r *run) flush(ctx context.Context, most time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, most)
+func (r *run) flush(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := r.steps.flush(ctx); err != nil {
 		r.log.Warn("steps not sent", "err", err)

@@ -210,7 +210,7 @@ func reportsAll(t *testing.T, change func(*relay), calls []string) {
 func TestNextBeat(t *testing.T) {
 	const interval, hold = 30 * time.Second, 20 * time.Second
 	s := func(n int) time.Duration { return time.Duration(n) * time.Second }
-	for name, c := range map[string]struct{ last, heard, interval, hold, want time.Duration }{
+	for name, c := range map[string]struct{ last, answered, interval, hold, want time.Duration }{
 		"the first":                        {-1, s(100), interval, 0, s(130)},
 		"a quiet run":                      {s(130), s(130), interval, 0, s(160)},
 		"a run that sends lines":           {s(130), s(155), interval, 0, s(185)},
@@ -219,7 +219,7 @@ func TestNextBeat(t *testing.T) {
 		"held, of a run that sends lines":  {s(130), s(149), hold, hold, s(150)},
 		"held no longer, after many lines": {s(130), s(155), interval, 0, s(185)},
 	} {
-		if got := runner.NextBeat(c.last, c.heard, c.interval, c.hold); got != c.want {
+		if got := runner.NextBeat(c.last, c.answered, c.interval, c.hold); got != c.want {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}

@@ -33,7 +33,7 @@ type steps struct {
 	all      []api.Step // by sequence number, from 1
 	version  []int      // how often each changed
 	taken    []int      // up to which change it was reported
-	begun    []time.Time
+	started  []time.Time
 	progress chan struct{} // closed and replaced when something was taken
 }
 
@@ -47,12 +47,12 @@ func (s *steps) begin(name string) int {
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.all = append(s.all, api.Step{Seq: len(s.all) + 1, Name: text.Cut(name, 64), Status: workflow.StepRunning, StartedAt: now.UTC()})
-	s.version, s.taken, s.begun = append(s.version, 1), append(s.taken, 0), append(s.begun, now)
+	s.version, s.taken, s.started = append(s.version, 1), append(s.taken, 0), append(s.started, now)
 	s.signal()
 	return len(s.all)
 }
 
-// any reports whether a step has begun.
+// any reports whether a step has started.
 func (s *steps) any() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *steps) finish(seq int, status workflow.StepStatus, found string, exitCo
 	step := &s.all[seq-1]
 	step.Status, step.Text, step.ExitCode = status, text.Middle(found, 1000), exitCode
 	step.LogEnd = s.log()
-	step.Seconds = time.Since(s.begun[seq-1]).Seconds()
+	step.Seconds = time.Since(s.started[seq-1]).Seconds()
 	s.version[seq-1]++
 	s.signal()
 }
@@ -88,31 +88,32 @@ func (s *steps) due() (out []api.Step, versions []int) {
 	return s.changed(maxSteps)
 }
 
-// changed is due with the lock held, of at most so many steps.
-func (s *steps) changed(most int) (out []api.Step, versions []int) {
+// changed is due with the lock held, for at most limit steps.
+func (s *steps) changed(limit int) (out []api.Step, versions []int) {
 	for i, step := range s.all {
-		if s.version[i] > s.taken[i] && len(out) < most {
+		if s.version[i] > s.taken[i] && len(out) < limit {
 			out, versions = append(out, step), append(versions, s.version[i])
 		}
 	}
 	return out, versions
 }
 
-// hold keeps what is left for the result, until release. It does nothing and returns false if that is too much.
+// hold keeps the unreported steps for the result, until release. It does nothing and returns false if they are too
+// many.
 func (s *steps) hold() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left, _ := s.changed(maxSteps)
-	s.held = len(left) <= api.MaxLastSteps
+	unreported, _ := s.changed(maxSteps)
+	s.held = len(unreported) <= api.MaxLastSteps
 	return s.held
 }
 
-// rest returns the steps to send with the result, and what to call when they were taken.
-func (s *steps) rest() (left []api.Step, reported func()) {
+// rest returns the steps to send with the result, and a function to call when they were taken.
+func (s *steps) rest() (unreported []api.Step, reported func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left, versions := s.changed(api.MaxLastSteps)
-	return left, func() { s.reported(left, versions) }
+	unreported, versions := s.changed(api.MaxLastSteps)
+	return unreported, func() { s.reported(unreported, versions) }
 }
 
 // release undoes hold.
@@ -176,14 +177,14 @@ func (s *steps) flush(ctx context.Context) error {
 		s.mu.Lock()
 		progress := s.progress
 		s.mu.Unlock()
-		left, _ := s.due()
-		if len(left) == 0 {
+		unreported, _ := s.due()
+		if len(unreported) == 0 {
 			return nil
 		}
 		select {
 		case <-progress:
 		case <-ctx.Done():
-			return fmt.Errorf("%s not reported: %w", text.Are(len(left), "step"), context.Cause(ctx))
+			return fmt.Errorf("%s not reported: %w", text.Are(len(unreported), "step"), context.Cause(ctx))
 		}
 	}
 }

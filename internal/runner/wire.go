@@ -61,7 +61,7 @@ func Run(ctx context.Context, getenv func(string) string) error {
 	if cfg.Engine == nil {
 		swallowSignals()
 	}
-	// Processes that the engine leaves behind become children of this process, which ends them.
+	// Orphans of the engine become children of this process, which ends them.
 	if err := child.AdoptOrphans(); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func ExitCode(err error) int {
 }
 
 // swallowSignals ignores signals that would end this process but are not requests to stop, until it ends: an engine
-// with the same user can send any signal. (SIGTERM stays a request, whoever sends it; SIGKILL does not reach the first
+// with the same user can send any signal. (SIGTERM stays a request, from any sender; SIGKILL does not reach the first
 // process of a container from inside.)
 func swallowSignals() {
 	c := make(chan os.Signal, 1)

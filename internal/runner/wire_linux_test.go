@@ -48,7 +48,7 @@ func TestRun_EngineChildrenAreDeadBeforeResult(t *testing.T) {
 
 // R5: 200,000 lines while the relay is away arrive complete and in order, within 64 MiB.
 func TestRun_LogDuringRelayOutageIsBoundedInMemory(t *testing.T) {
-	const most = 64 << 10
+	const limit = 64 << 10
 	count := 200_000
 	if raceEnabled {
 		count = 20_000
@@ -93,8 +93,8 @@ func TestRun_LogDuringRelayOutageIsBoundedInMemory(t *testing.T) {
 		}
 	}
 	t.Logf("the runner took %d KiB at most", used)
-	if used > most && !raceEnabled {
-		t.Errorf("the runner took %d KiB, want at most %d", used, most)
+	if used > limit && !raceEnabled {
+		t.Errorf("the runner took %d KiB, want at most %d", used, limit)
 	}
 }
 

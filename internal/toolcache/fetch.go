@@ -200,7 +200,7 @@ func sumOf(sums, file string) (string, error) {
 }
 
 // read writes what an address answers, if that is not too long.
-func (s *source) read(ctx context.Context, address string, to io.Writer, most int64) error {
+func (s *source) read(ctx context.Context, address string, to io.Writer, limit int64) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", address, err)
@@ -218,12 +218,12 @@ func (s *source) read(ctx context.Context, address string, to io.Writer, most in
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("read %s: it answers %s", address, response.Status)
 	}
-	n, err := io.Copy(to, io.LimitReader(response.Body, most+1))
+	n, err := io.Copy(to, io.LimitReader(response.Body, limit+1))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", address, err)
 	}
-	if n > most {
-		return fmt.Errorf("read %s: it is longer than %d MiB", address, most>>20)
+	if n > limit {
+		return fmt.Errorf("read %s: it is longer than %d MiB", address, limit>>20)
 	}
 	return nil
 }

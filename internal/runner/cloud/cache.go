@@ -9,8 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// Credentials are renewed when a quarter of their life is left, at most renewBefore. The SDKs of the engine, to which
-// they are lent, ask for new ones 5 to 15 minutes before the end, and then find them renewed.
+// Credentials are renewed when a quarter of their life remains, at most renewBefore. The SDKs of the engine, to which
+// they are served, ask for new ones 5 to 15 minutes before the end, and then find them renewed.
 //
 // The SDK's own cache (aws.CredentialsCache) has one window for all: credentials that live shorter than it would be
 // asked for at each call. It also drops the old ones when a renewal fails, and reads the machine's clock only.
@@ -21,28 +21,27 @@ const (
 )
 
 // cache keeps credentials until they are due for renewal. It implements aws.CredentialsProvider.
-// Callers at the same time wait for one request; a renewal that fails leaves the old ones in use until
-// their end.
+// Callers at the same time wait for one request; after a failed renewal the old ones stay in use until their end.
 type cache struct {
 	ask  func(context.Context) (aws.Credentials, error)
 	now  func() time.Time
-	turn chan struct{} // holds one token: whoever has it may touch the rest
+	slot chan struct{} // holds one token: its holder may touch the rest
 
 	current aws.Credentials
 	asked   time.Time // when current came
 }
 
 func newCache(now func() time.Time, ask func(context.Context) (aws.Credentials, error)) *cache {
-	c := &cache{ask: ask, now: now, turn: make(chan struct{}, 1)}
-	c.turn <- struct{}{}
+	c := &cache{ask: ask, now: now, slot: make(chan struct{}, 1)}
+	c.slot <- struct{}{}
 	return c
 }
 
 // Retrieve implements aws.CredentialsProvider.
 func (c *cache) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	select {
-	case <-c.turn:
-		defer func() { c.turn <- struct{}{} }()
+	case <-c.slot:
+		defer func() { c.slot <- struct{}{} }()
 	case <-ctx.Done():
 		return aws.Credentials{}, context.Cause(ctx)
 	}
@@ -76,20 +75,20 @@ func (c *cache) due(now time.Time) bool {
 // askedAgain. It does not wait.
 func (c *cache) refused() {
 	select {
-	case <-c.turn:
+	case <-c.slot:
 	default:
 		return // a request for them is under way
 	}
 	if c.now().Sub(c.asked) >= askedAgain {
 		c.current = aws.Credentials{}
 	}
-	c.turn <- struct{}{}
+	c.slot <- struct{}{}
 }
 
 // within bounds a request for credentials.
-func within(d time.Duration, what string, ask func(context.Context) (aws.Credentials, error)) func(context.Context) (aws.Credentials, error) {
+func within(d time.Duration, name string, ask func(context.Context) (aws.Credentials, error)) func(context.Context) (aws.Credentials, error) {
 	return func(ctx context.Context) (aws.Credentials, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("%s did not come within %s", what, d))
+		ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("%s did not come within %s", name, d))
 		defer cancel()
 		return ask(ctx)
 	}

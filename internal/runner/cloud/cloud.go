@@ -2,8 +2,8 @@
 // signs its calls, and the credentials of a run's role. It starts nothing, keeps credentials in memory only, and asks
 // for them when they are first needed.
 //
-// Requests, signatures and retries are the AWS SDK's. What is here besides is what the SDK does not have: renewal (see
-// cache), the metadata of an ECS task, and a transport that signs calls to an API Gateway.
+// Requests, signatures and retries are the AWS SDK's. This package adds parts that the SDK does not have: renewal
+// (see cache), the metadata of an ECS task, and a transport that signs calls to an API Gateway.
 package cloud
 
 import (
@@ -118,7 +118,7 @@ func credentialsAddress(relative, full string) (string, error) {
 		}
 		return taskAddress + relative, nil
 	case full != "":
-		// As the SDKs do: only https, or an address that does not leave the machine, is trusted.
+		// As in the SDKs: only https, or an address of this machine, is trusted.
 		u, err := url.Parse(full)
 		if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !stays(u.Hostname())) {
 			return "", errors.New("AWS_CONTAINER_CREDENTIALS_FULL_URI is neither an https address nor one of this machine")
@@ -148,7 +148,7 @@ func taskCredentials(address, token string) func(context.Context) (aws.Credentia
 	}
 }
 
-// anonymous hides an address in the text of an error: whoever knows it gets the credentials.
+// anonymous hides an address in the text of an error: anyone who knows it gets the credentials.
 func anonymous(err error, address string) error {
 	u, parseErr := url.Parse(address)
 	if parseErr != nil || u.Path == "" {
@@ -172,9 +172,9 @@ func (e *unnamed) Unwrap() error { return e.err }
 func (c *Cloud) Region() string { return c.region }
 
 // config is that of a client with an identity.
-func (c *Cloud) config(who aws.CredentialsProvider) aws.Config {
+func (c *Cloud) config(provider aws.CredentialsProvider) aws.Config {
 	return aws.Config{
-		Region: c.region, Credentials: who, HTTPClient: c.http,
+		Region: c.region, Credentials: provider, HTTPClient: c.http,
 		Retryer: func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = awsTries, 2*time.Second })
 		},
@@ -219,7 +219,7 @@ func (i *Identity) Parameter(ctx context.Context, region, name string) (string, 
 	})
 	out, err := client.GetParameter(ctx, &ssm.GetParameterInput{Name: &name, WithDecryption: aws.Bool(true)})
 	if err != nil {
-		return "", err //nolint:wrapcheck // whoever asked classifies it
+		return "", err //nolint:wrapcheck // the caller classifies it
 	}
 	if out.Parameter == nil || out.Parameter.Value == nil {
 		return "", &smithy.GenericAPIError{Code: "InvalidAnswer", Message: "the answer holds no value", Fault: smithy.FaultServer}
@@ -283,7 +283,7 @@ func SessionName(s string) string {
 	return s[:min(len(s), 64)]
 }
 
-// RoleError says that a run's role could not be assumed, and what an admin can do about it.
+// RoleError says that a run's role could not be assumed, with advice for an admin.
 type RoleError struct {
 	ARN   string
 	class awserr.Class

@@ -15,7 +15,7 @@ import (
 )
 
 // Object begins to read an object of S3 as this identity. An empty region means that of the task. Its errors are
-// sentences that an admin can act on. It does not repeat what fails on the way: the whole step may be run again.
+// sentences that an admin can act on. It does not retry a failed transfer: the whole step may be run again.
 func (i *Identity) Object(ctx context.Context, region, bucket, key string) (io.ReadCloser, error) {
 	if region == "" {
 		region = i.cloud.region
@@ -49,7 +49,7 @@ func (i *Identity) Object(ctx context.Context, region, bucket, key string) (io.R
 	return nil, objectRefused(res, name, region)
 }
 
-// objectRefused is what an answer of S3 that is not the object means.
+// objectRefused is the error for an answer of S3 other than the object.
 func objectRefused(res *http.Response, name, region string) error {
 	code, message := s3error.Read(res)
 	refuse := func(kind error, format string, args ...any) error {
@@ -62,7 +62,7 @@ func objectRefused(res *http.Response, name, region string) error {
 	case res.StatusCode == http.StatusNotFound:
 		return refuse(workflow.ErrNotFound, "there is no such object (%s)", text.Cut(code, 60))
 	case res.StatusCode == http.StatusForbidden:
-		return refuse(workflow.ErrForbidden, "the role of the workspace needs s3:GetObject on it, s3:ListBucket to be told what is missing, and kms:Decrypt where the bucket has a key of its own; the bucket and the VPC's endpoint must let it in; AWS says: %s",
+		return refuse(workflow.ErrForbidden, "the role of the workspace needs s3:GetObject on it, s3:ListBucket to see whether it is missing, and kms:Decrypt if the bucket has a key of its own; the bucket and the VPC's endpoint must let it in; AWS says: %s",
 			text.Cut(code+": "+message, 300))
 	default:
 		return fmt.Errorf("read %s: S3 answers %s: %s", name, res.Status, text.Cut(code+": "+message, 300))

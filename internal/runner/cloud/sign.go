@@ -115,7 +115,7 @@ func ours(resp *http.Response) bool {
 	return err == nil && media == "application/problem+json"
 }
 
-// SignCall signs a call of AWS as this identity, for somebody else to make it, and adds what that takes to its header.
+// SignCall signs a call of AWS as this identity, for somebody else to make it, and adds the signature to its header.
 func (i *Identity) SignCall(ctx context.Context, method, address, service, region string, header http.Header, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {

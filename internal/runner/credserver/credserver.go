@@ -21,17 +21,17 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Credentials are what is lent.
+// Credentials are those of the role.
 type Credentials struct {
 	AccessKeyID, SecretAccessKey, SessionToken string
 	Expires                                    time.Time
 }
 
-// Config says what a Lender lends.
+// Config says which credentials a Server serves.
 type Config struct {
 	// Source returns credentials that are still valid for a while; it renews them. Required.
 	Source func(context.Context) (Credentials, error)
-	// Hide is told each secret value before it is given away, tokens included. Required.
+	// Hide gets each secret value before it is sent, tokens included. Required.
 	Hide func(values ...string)
 	Log  *slog.Logger // nil means no log
 }
@@ -64,64 +64,64 @@ func Listen(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the address of the role's credentials: %w", err)
 	}
-	l := &Server{cfg: cfg, host: listener.Addr().String(), done: make(chan struct{}), live: map[[sha256.Size]byte]struct{}{}}
-	l.server = &http.Server{
-		Handler: l, ReadTimeout: slow, WriteTimeout: answerIn + slow, IdleTimeout: slow, MaxHeaderBytes: 16 << 10,
+	s := &Server{cfg: cfg, host: listener.Addr().String(), done: make(chan struct{}), live: map[[sha256.Size]byte]struct{}{}}
+	s.server = &http.Server{
+		Handler: s, ReadTimeout: slow, WriteTimeout: answerIn + slow, IdleTimeout: slow, MaxHeaderBytes: 16 << 10,
 		// A broken request of the engine is not worth a line.
 		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	go func() {
-		defer close(l.done)
-		if err := l.server.Serve(netutil.LimitListener(listener, maxOpen)); !errors.Is(err, http.ErrServerClosed) {
-			cfg.Log.Error("the role's credentials are not lent any more", "err", err)
+		defer close(s.done)
+		if err := s.server.Serve(netutil.LimitListener(listener, maxOpen)); !errors.Is(err, http.ErrServerClosed) {
+			cfg.Log.Error("the role's credentials are not served any more", "err", err)
 		}
 	}()
-	return l, nil
+	return s, nil
 }
 
 // Close ends all tokens and closes the address; nothing answers there when it returns.
-func (l *Server) Close() error {
-	l.mu.Lock()
-	clear(l.live)
-	l.mu.Unlock()
-	err := l.server.Close()
-	<-l.done // a server that is closed before it began to serve closes the listener when it does begin
+func (s *Server) Close() error {
+	s.mu.Lock()
+	clear(s.live)
+	s.mu.Unlock()
+	err := s.server.Close()
+	<-s.done // a server that is closed before it began to serve closes the listener when it does begin
 	return err
 }
 
 // Step makes a token for a step and returns the variables by which the engine's SDKs find the
 // credentials. end makes the token worthless; it may be called again.
-func (l *Server) Step() (env []string, end func()) {
+func (s *Server) Step() (env []string, end func()) {
 	token := rand.Text() // 130 bits
-	l.cfg.Hide(token)
+	s.cfg.Hide(token)
 	sum := sha256.Sum256([]byte(token))
-	l.mu.Lock()
-	l.live[sum] = struct{}{}
-	l.mu.Unlock()
+	s.mu.Lock()
+	s.live[sum] = struct{}{}
+	s.mu.Unlock()
 	return []string{
-			"AWS_CONTAINER_CREDENTIALS_FULL_URI=http://" + l.host + path,
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI=http://" + s.host + path,
 			"AWS_CONTAINER_AUTHORIZATION_TOKEN=" + token,
 		}, func() {
-			l.mu.Lock()
-			delete(l.live, sum)
-			l.mu.Unlock()
+			s.mu.Lock()
+			delete(s.live, sum)
+			s.mu.Unlock()
 		}
 }
 
 // ServeHTTP implements http.Handler. A request without a valid token learns nothing else. One for another host name
 // is refused, which stops DNS rebinding: a browser that a name server has led here.
-func (l *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	switch {
-	case r.Host != l.host:
+	case r.Host != s.host:
 		refuse(w, http.StatusForbidden, "WrongHost", "use the address by its number")
 		return
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
 		refuse(w, http.StatusMethodNotAllowed, "InvalidMethod", "credentials can only be read")
 		return
-	case !l.admits(r.Header.Get("Authorization")):
+	case !s.admits(r.Header.Get("Authorization")):
 		refuse(w, http.StatusForbidden, "InvalidToken", "the token is not that of a running step")
 		return
 	case r.URL.Path != path || r.URL.RawQuery != "":
@@ -130,13 +130,13 @@ func (l *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), answerIn)
 	defer cancel()
-	got, err := l.cfg.Source(ctx)
+	got, err := s.cfg.Source(ctx)
 	if err != nil {
-		l.cfg.Log.Warn("credentials of the role not renewed", "err", err)
+		s.cfg.Log.Warn("credentials of the role not renewed", "err", err)
 		refuse(w, http.StatusServiceUnavailable, "Unavailable", "the credentials of the role could not be renewed; try again")
 		return
 	}
-	l.cfg.Hide(got.SecretAccessKey, got.SessionToken)
+	s.cfg.Hide(got.SecretAccessKey, got.SessionToken)
 	write(w, http.StatusOK, map[string]string{
 		"AccessKeyId": got.AccessKeyID, "SecretAccessKey": got.SecretAccessKey, "Token": got.SessionToken,
 		"Expiration": got.Expires.UTC().Format(time.RFC3339),
@@ -144,12 +144,12 @@ func (l *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // admits compares a token with every live one, in constant time.
-func (l *Server) admits(shown string) bool {
+func (s *Server) admits(shown string) bool {
 	sum := sha256.Sum256([]byte(shown))
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	found := 0
-	for live := range l.live {
+	for live := range s.live {
 		found |= subtle.ConstantTimeCompare(sum[:], live[:])
 	}
 	return found == 1

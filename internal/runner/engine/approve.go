@@ -17,7 +17,7 @@ const (
 	lockFileName = ".terraform.lock.hcl"
 )
 
-// approved is the plan that the run applies.
+// approved is the plan that the run applies, or the state that it pushes.
 type approved struct {
 	manifest manifest
 	entries  map[string][]byte
@@ -32,7 +32,7 @@ func (a *approved) plans() bool {
 	return ok
 }
 
-// show reads what is in a plan file.
+// show reads a plan file.
 func (t *terraform) show(ctx context.Context, step string, plan []byte) (summary, error) {
 	raw, err := t.showCopy(ctx, step, plan)
 	if errors.Is(err, errTooLong) {
@@ -41,33 +41,33 @@ func (t *terraform) show(ctx context.Context, step string, plan []byte) (summary
 	if err != nil {
 		return summary{}, err
 	}
-	return t.told(step, raw)
+	return t.recordPlan(step, raw)
 }
 
 // showCopy returns a plan as JSON. The engine reads a copy of the bytes that count, in a file of a new name.
 func (t *terraform) showCopy(ctx context.Context, step string, plan []byte) ([]byte, error) {
 	dir := newName("show-", "")
 	name := dir + "/plan.tfplan"
-	if err := errors.Join(t.h.Still(ctx), t.temp.mkdir(dir), t.temp.write(name, plan)); err != nil {
+	if err := errors.Join(t.h.EndProcesses(ctx), t.temp.mkdir(dir), t.temp.write(name, plan)); err != nil {
 		return nil, runnerError(fmt.Errorf("write the plan file: %w", err))
 	}
 	raw, err := t.quiet(ctx, step, showArgs(t.bin.path, t.temp.join(name)), nil, maxPlanJSON)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.h.Still(ctx); err != nil {
+	if err := t.h.EndProcesses(ctx); err != nil {
 		return nil, runnerError(err)
 	}
 	if left, err := t.temp.read(name, maxPlanFile); err != nil || !bytes.Equal(left, plan) {
-		return nil, stepFailed(step, errors.New("the plan file was changed while the engine showed it: a provider or a program of the code has done that"))
+		return nil, stepFailed(step, errors.New("the plan file was changed while the engine showed it, by a provider or a program of the code"))
 	}
 	return raw, nil
 }
 
-// leavePlan keeps the plan that was made, for the run that applies it once it is approved. Nothing of the job runs any
-// more when the plan file is read, once: the bytes that are shown are those that are kept.
-func (t *terraform) leavePlan(ctx context.Context, empty bool) (summary, error) {
-	if err := t.h.Still(ctx); err != nil {
+// storePlan stores the plan for the run that applies it after approval. No process of the job runs any more when the
+// plan file is read, once: the bytes that are shown are those that are stored.
+func (t *terraform) storePlan(ctx context.Context, empty bool) (summary, error) {
+	if err := t.h.EndProcesses(ctx); err != nil {
 		return summary{}, runnerError(err)
 	}
 	plan, err := t.temp.read(t.planName, maxPlanFile)
@@ -86,11 +86,11 @@ func (t *terraform) leavePlan(ctx context.Context, empty bool) (summary, error) 
 	if err != nil {
 		return s, err
 	}
-	return s, t.leave(ctx, s, entries, empty)
+	return s, t.storeBundle(ctx, s, entries, empty)
 }
 
-// leave places a bundle.
-func (t *terraform) leave(ctx context.Context, s summary, entries map[string][]byte, empty bool) error {
+// storeBundle stores a bundle as an artifact.
+func (t *terraform) storeBundle(ctx context.Context, s summary, entries map[string][]byte, empty bool) error {
 	m := t.now()
 	m.Summary = s.digest
 	raw, err := newBundle(m, entries)
@@ -105,9 +105,9 @@ func (t *terraform) leave(ctx context.Context, s summary, entries map[string][]b
 	return nil
 }
 
-// take fetches the approved plan and compares what is known before the engine is set up. Then it puts the dependency
-// lock file in its place.
-func (t *terraform) take(ctx context.Context) error {
+// fetchApproved fetches the approved plan and checks everything that is known before the engine is set up. Then it
+// writes the dependency lock file.
+func (t *terraform) fetchApproved(ctx context.Context) error {
 	ref := t.j.Spec.Plan
 	raw, err := t.input(ctx, maxBundle)
 	if err != nil {
@@ -123,8 +123,8 @@ func (t *terraform) take(ctx context.Context) error {
 	t.approved, t.pinned = &approved{m, entries}, entries[entryPlan]
 	now := t.now()
 	now.State, now.Summary = m.State, ref.Summary // the state is not known yet
-	if what := stale(m, now); what != "" {
-		return planStale(what)
+	if change := stale(m, now); change != "" {
+		return planStale(change)
 	}
 	if _, ok := entries[entryState]; ok != (t.op == workflow.StatePush) {
 		return planStale("its bundle is not one for the operation " + string(t.op))
@@ -144,13 +144,13 @@ func (t *terraform) fits() error {
 	}
 	now := t.now()
 	now.Summary = t.approved.manifest.Summary
-	if what := stale(t.approved.manifest, now); what != "" {
-		return planStale(what)
+	if change := stale(t.approved.manifest, now); change != "" {
+		return planStale(change)
 	}
 	return nil
 }
 
-// check is the last look at an approved plan before it is applied: what it was made from, and what it would do.
+// check is the last check of an approved plan before it is applied: of its inputs and of its changes.
 func (t *terraform) check(ctx context.Context) (string, error) {
 	if err := t.fits(); err != nil {
 		return "", err
@@ -167,16 +167,16 @@ func (t *terraform) check(ctx context.Context) (string, error) {
 	}
 	now := t.now()
 	now.Summary = s.digest
-	if what := stale(t.approved.manifest, now); what != "" {
-		return "", planStale(what)
+	if change := stale(t.approved.manifest, now); change != "" {
+		return "", planStale(change)
 	}
 	return s.text(t.mode), nil
 }
 
-// placePlan writes the plan that was approved, or that policies have seen, anew, under a name that nothing of the job can
-// know, right before it is applied.
+// placePlan writes the plan that was approved, or that policies have seen, right before it is applied, under a new
+// name that no process of the job can know.
 func (t *terraform) placePlan(ctx context.Context) error {
-	if err := t.h.Still(ctx); err != nil {
+	if err := t.h.EndProcesses(ctx); err != nil {
 		return runnerError(err)
 	}
 	name := newName("plan-", ".tfplan")
@@ -188,24 +188,24 @@ func (t *terraform) placePlan(ctx context.Context) error {
 }
 
 // input reads the artifact that the run is to use.
-func (t *terraform) input(ctx context.Context, most int) ([]byte, error) {
-	in := &buffer{most: most}
+func (t *terraform) input(ctx context.Context, limit int) ([]byte, error) {
+	in := &buffer{limit: limit}
 	if err := t.h.Input(ctx, in); err != nil {
-		return nil, t.artifactFailed(ctx, "what the run is to use did not arrive", err)
+		return nil, t.artifactFailed(ctx, "the artifact that the run uses cannot be fetched", err)
 	}
 	if in.over {
-		return nil, t.artifactFailed(ctx, "what the run is to use did not arrive", fmt.Errorf("it has more than %d MiB", most>>20))
+		return nil, t.artifactFailed(ctx, "the artifact that the run uses cannot be fetched", fmt.Errorf("it has more than %d MiB", limit>>20))
 	}
 	return in.Bytes(), nil
 }
 
 // artifactFailed says that an artifact could not be placed or fetched.
-func (t *terraform) artifactFailed(ctx context.Context, what string, err error) error {
+func (t *terraform) artifactFailed(ctx context.Context, problem string, err error) error {
 	if _, ok := errors.AsType[*Failure](err); ok {
 		return err
 	}
 	if context.Cause(ctx) != nil {
 		return interrupted(ctx, "")
 	}
-	return &Failure{Reason: workflow.ReasonArtifactFailed, Err: err, Detail: text.Middle(what+": "+err.Error(), maxDetail)}
+	return &Failure{Reason: workflow.ReasonArtifactFailed, Err: err, Detail: text.Middle(problem+": "+err.Error(), maxDetail)}
 }

@@ -21,7 +21,8 @@ import (
 // bundleFormat is the form of a bundle and of the summary in it. A runner applies those of its own form only.
 const bundleFormat = 1
 
-// The entries of a bundle, in their order, and the most bytes of each. It has a plan, or a state that is to be pushed.
+// The entries of a bundle, in their order, with the maximal size of each in bytes. It has a plan, or a state to be
+// pushed.
 const (
 	entryManifest = "manifest.json"
 	entryPlan     = "plan"
@@ -35,11 +36,11 @@ const (
 )
 
 var bundleEntries = []struct {
-	name string
-	most int64
+	name  string
+	limit int64
 }{{entryManifest, maxManifest}, {entryPlan, maxPlanFile}, {entryState, maxPlanFile}, {entryLock, maxLockFile}}
 
-// manifest says what a plan was made from. All of it must still be so when the plan is applied.
+// manifest lists the inputs of a plan. All of them must be the same when the plan is applied.
 type manifest struct {
 	Format        int                `json:"format"`
 	Organization  string             `json:"organization"`
@@ -55,12 +56,12 @@ type manifest struct {
 	Entries       map[string]string  `json:"entries"` // SHA-256 of each
 }
 
-// stale names what is not any more as it was when a plan was made; empty means nothing. It is a pure function.
+// stale names the inputs that have changed since a plan was made; empty means none. It is a pure function.
 func stale(was, now manifest) string {
-	var moved []string
-	add := func(what, was, now string) {
+	var changed []string
+	add := func(name, was, now string) {
 		if was != now {
-			moved = append(moved, fmt.Sprintf("%s was %s when the plan was made, and is %s now", what, orNone(was), orNone(now)))
+			changed = append(changed, fmt.Sprintf("%s was %s when the plan was made, and is %s now", name, orNone(was), orNone(now)))
 		}
 	}
 	add("the form of plans", strconv.Itoa(was.Format), strconv.Itoa(now.Format))
@@ -73,16 +74,16 @@ func stale(was, now manifest) string {
 	add("the engine's version", was.EngineVersion, now.EngineVersion)
 	add("the source", was.Source, now.Source)
 	if was.Source == "" {
-		moved = append(moved, "the plan does not say of which source it was made")
+		changed = append(changed, "the plan does not name its source")
 	}
 	if !samePlace(was.State, now.State) {
-		moved = append(moved, "the state is kept elsewhere than when the plan was made: "+differsIn(now.State, was.State))
+		changed = append(changed, "the state is kept elsewhere than when the plan was made: "+differsIn(now.State, was.State))
 	}
 	add("the state's lineage", was.State.Lineage, now.State.Lineage)
 	add("the state's serial", strconv.FormatInt(was.State.Serial, 10), strconv.FormatInt(now.State.Serial, 10))
 	add("the SHA-256 of the planned changes' summary", was.Summary, now.Summary)
 	add("the SHA-256 of the state to be pushed", was.Entries[entryState], now.Entries[entryState])
-	return strings.Join(moved, "; ")
+	return strings.Join(changed, "; ")
 }
 
 // pack writes a bundle: always the same bytes for the same entries.
@@ -120,7 +121,7 @@ func newBundle(m manifest, entries map[string][]byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// readBundle is strict: it takes only what newBundle writes.
+// readBundle is strict: it accepts only bundles of newBundle.
 func readBundle(raw []byte) (m manifest, entries map[string][]byte, err error) {
 	entries = map[string][]byte{}
 	in := tar.NewReader(bytes.NewReader(raw))
@@ -136,7 +137,7 @@ func readBundle(raw []byte) (m manifest, entries map[string][]byte, err error) {
 			return m, nil, err
 		}
 	}
-	// What is written of these entries is the same to the last byte, or there is something that was not read.
+	// Writing these entries again gives the same bytes, or the bundle had more than was read.
 	again := sha256.New()
 	if err := pack(again, entries); err != nil || hex.EncodeToString(again.Sum(nil)) != sha256Hex(raw) {
 		return m, nil, errors.New("it has something that no bundle has")
@@ -165,7 +166,7 @@ func readEntry(in io.Reader, h *tar.Header, entries map[string][]byte) error {
 		if h.Name != e.name {
 			continue
 		}
-		if _, twice := entries[e.name]; twice || h.Typeflag != tar.TypeReg || h.Size > e.most {
+		if _, twice := entries[e.name]; twice || h.Typeflag != tar.TypeReg || h.Size > e.limit {
 			return fmt.Errorf("its entry %s is too large, no plain file, or there twice", e.name)
 		}
 		data, err := io.ReadAll(in)
@@ -183,7 +184,7 @@ func sha256Hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// now is what the run goes by, as far as it is known yet, in the form of a manifest.
+// now lists the inputs of this run, as far as they are known yet, in the form of a manifest.
 func (t *terraform) now() manifest {
 	spec := t.j.Spec
 	m := manifest{
@@ -200,9 +201,9 @@ func (t *terraform) now() manifest {
 }
 
 // planStale refuses to apply a plan.
-func planStale(what string) error {
+func planStale(name string) error {
 	return &Failure{
 		Reason: workflow.ReasonPlanStale,
-		Detail: text.Middle("the approved plan is not applied, because it does not fit any more: "+what+". Make a new preview", maxDetail),
+		Detail: text.Middle("the approved plan is not applied, because it does not fit any more: "+name+". Make a new preview", maxDetail),
 	}
 }

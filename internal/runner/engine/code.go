@@ -15,13 +15,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Code is what the files of a module say that can be read without an engine.
+// Code is the content of a module's files, as far as it can be read without an engine.
 type Code struct {
 	Files     int               // that an engine would read
 	Backend   string            // type of the backend block; empty means none
 	Settings  map[string]string // of the backend: those that are plain strings
 	Computed  []string          // the names of its other settings
-	Cloud     bool              // a cloud block stands there instead
+	Cloud     bool              // it has a cloud block instead
 	Providers []string          // names of the providers that have a block of their own
 	Modules   []string          // sources of the modules that it calls: those that are plain strings
 	Early     bool              // with tofu, init needs variables: for a backend, or for the source of a module
@@ -30,7 +30,7 @@ type Code struct {
 	Unsure    bool              // something could not be read
 }
 
-// readDeclared reads where a root module says that its state is kept.
+// readDeclared reads the backend that a root module declares.
 func readDeclared(root, engine string) declared {
 	c := ReadCode(os.DirFS(root), ".", engine)
 	d := c.declared()
@@ -48,8 +48,7 @@ func (c Code) declared() declared {
 	return d
 }
 
-// ReadCode reads a module. A file that does not parse is left to the engine, which explains better what is wrong with
-// it.
+// ReadCode reads a module. A file that does not parse is left to the engine, which explains the mistake better.
 func ReadCode(fsys fs.FS, dir, engine string) Code {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -61,7 +60,7 @@ func ReadCode(fsys fs.FS, dir, engine string) Code {
 			names = append(names, e.Name())
 		}
 	}
-	// Override files have the last word, in the order of their names.
+	// Override files come last, in the order of their names.
 	slices.SortStableFunc(names, func(a, b string) int {
 		if x, y := isOverride(a), isOverride(b); x != y {
 			if x {
@@ -95,9 +94,9 @@ func isOverride(name string) bool {
 
 // readFile reads one file. A later declaration replaces an earlier one.
 func readFile(fsys fs.FS, name string, c *Code) {
-	const most = 4 << 20
+	const limit = 4 << 20
 	info, err := fs.Stat(fsys, name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > most {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > limit {
 		c.Unsure = true
 		return
 	}

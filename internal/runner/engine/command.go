@@ -16,14 +16,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// varPrefix begins the names of the environment variables that carry the workspace's variables.
+// varPrefix begins the names of the environment variables for the workspace's variables.
 const varPrefix = "DAYFLY_VAR_"
 
 // runCommand runs the script that the workspace has for the operation. The script finds the
 // variables in DAYFLY_VAR_<name>, text as it is and anything else as JSON; the operation in
 // DAYFLY_OPERATION; its secret files in DAYFLY_SECRETS_DIR; its own lasting directory in
-// DAYFLY_STATE_DIR, where the workspace's state has kind directory and the operation may change it.
-// It leaves outputs as a JSON object in the file named by DAYFLY_OUTPUTS.
+// DAYFLY_STATE_DIR, if the workspace's state has kind directory and the operation may change it. It writes outputs as
+// a JSON object in the file named by DAYFLY_OUTPUTS.
 func runCommand(ctx context.Context, h Host, j Job) (out Outcome, err error) {
 	name := operationName(j.Spec)
 	err = h.Step(ctx, stepRun, func(ctx context.Context) (said string, err error) {
@@ -96,8 +96,8 @@ func command(ctx context.Context, h Host, j Job, name string) (said string, out 
 			Detail: text.Cut(fmt.Sprintf("the command of %s succeeded, but its file DAYFLY_OUTPUTS cannot be used: %v", name, parseErr), maxDetail),
 		}
 	}
-	out.leave(ctx, h, j.Spec, f)
-	said = out.take(h, f)
+	out.storeSensitive(ctx, h, j.Spec, f)
+	said = out.takeOutputs(h, f)
 	return said, out, nil
 }
 

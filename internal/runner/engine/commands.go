@@ -16,13 +16,13 @@ const (
 	stepCheck  = api.StepCheck
 )
 
-// mode is what an operation asks of the engine.
+// mode is how the engine is called for an operation.
 type mode struct {
 	destroy     bool // plan the end of everything
-	refreshOnly bool // plan no change, only what the state does not know yet
-	apply       bool // then do what was planned
+	refreshOnly bool // plan no change, only update the state
+	apply       bool // then apply the plan
 	push        bool // plan nothing, but give the workspace another state
-	scan        bool // count what is in the state
+	scan        bool // count the resources in the state
 	evaluate    bool // plan nothing, but let policies read the state
 }
 
@@ -51,7 +51,7 @@ func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 	return mode{}, false
 }
 
-// secretsEnv tells the engine where its secret files lie, where there are any.
+// secretsEnv is the variable with the directory of the secret files, if there are any.
 func secretsEnv(dir string) []string {
 	if dir == "" {
 		return nil
@@ -62,7 +62,7 @@ func secretsEnv(dir string) []string {
 // withoutFlags takes away the flags that an environment adds to every command: not every command knows them.
 const withoutFlags = "TF_CLI_ARGS="
 
-// baseEnv is what every call of the engine gets in addition to the environment that the runner builds.
+// baseEnv are the variables that every call of the engine gets in addition to the environment that the runner builds.
 func baseEnv(dataDir string) []string {
 	env := []string{"TF_IN_AUTOMATION=1", "TF_INPUT=0", "CHECKPOINT_DISABLE=1"}
 	if dataDir != "" {
@@ -71,7 +71,7 @@ func baseEnv(dataDir string) []string {
 	return env
 }
 
-// What init, plan and apply print is for the log, which keeps its colours. What show and output print is read here.
+// The output of init, plan and apply goes to the log, with its colours. The output of show and output is read here.
 
 // initArgs sets up the root module. The lock file that was kept with a plan says which providers made it: it stays.
 func initArgs(bin, backendFile string, locked bool) []string {

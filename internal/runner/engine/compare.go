@@ -8,10 +8,10 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
-// comparison makes the digest by which two plans of one workspace are known to change the same in the same way: of all
-// planned changes with their values, also the sensitive ones, of what is known only later, and of the providers'
-// settings. What the plan does not say is not compared: values that a provider is given and never shows, and variables
-// that show in no change.
+// comparison makes the digest by which two plans of one workspace are known to change the same in the same way: of
+// all planned changes with their values, also the sensitive ones, of the values that are known only later, and of the
+// providers' settings. Values that are not in the plan are not compared: those that a provider is given and never
+// shows, and variables that appear in no change.
 //
 // The digest is of values that may be few and easy to guess, and has no key that its readers do not have. So it goes to
 // the control plane alone, which shows it to nobody.
@@ -20,7 +20,7 @@ type comparison struct {
 	none bool     // the plan cannot be compared
 }
 
-// add adds what the plan says of one change, or of one provider.
+// add adds one change, or one provider, of the plan.
 func (c *comparison) add(kind string, said ...any) {
 	raw, err := json.Marshal(append([]any{kind}, said...)) // which sorts the keys of maps, and keeps numbers as they were
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *comparison) add(kind string, said ...any) {
 	c.sums = append(c.sums, sum[:])
 }
 
-// rest adds what is neither a resource nor an output.
+// rest adds the parts of the plan other than resources and outputs.
 func (c *comparison) rest(plan *tfjson.Plan) {
 	for _, d := range plan.DeferredChanges {
 		c.add("deferred", d)
@@ -48,8 +48,8 @@ func (c *comparison) rest(plan *tfjson.Plan) {
 	c.none = c.none || provisions(plan.Config.RootModule)
 }
 
-// provisions says whether the code has provisioners. What they run is part of no change, and a plan tells it only in
-// part, so that such plans are never equal.
+// provisions says whether the code has provisioners. Their commands are part of no change, and a plan has them only
+// in part, so such plans are never equal.
 func provisions(m *tfjson.ConfigModule) bool {
 	if m == nil {
 		return false

@@ -16,13 +16,13 @@ type document struct {
 	lineage   string
 	serial    int64
 	resources int
-	sealed    bool // it is encrypted, or of another form: how much is in it is not known
+	sealed    bool // it is encrypted or of another form: the number of its resources is not known
 
-	from, to int64  // where its outputs are written, with what separates them from their name
-	values   string // what is written there; empty where it is too large
+	from, to int64  // offsets of its outputs, with the separator after their name
+	values   string // the JSON there; empty if it is too large
 }
 
-// errNotToRead says that the outputs of a state are not in it in a form that is read here.
+// errNotToRead says that the outputs cannot be read from the state itself.
 var errNotToRead = errors.New("the engine has to be asked for the outputs")
 
 // outputs are those of a state, in the form of `output -json`.
@@ -36,10 +36,10 @@ func (d *document) outputs() ([]byte, error) {
 	return []byte(strings.TrimLeft(d.values, ": \t\r\n")), nil
 }
 
-// holds says whether there is anything in it that an engine manages.
+// holds says whether it has resources.
 func (d *document) holds() bool { return d != nil && (d.resources > 0 || d.sealed) }
 
-// lacks says whether it certainly holds less than another state.
+// lacks says whether it certainly has fewer resources than another state.
 func (d *document) lacks(of *document) bool {
 	return d == nil || !d.sealed && !of.sealed && d.resources < of.resources
 }
@@ -57,8 +57,8 @@ func (d *document) String() string {
 
 var errNotState = errors.New("it is not a state file")
 
-// readDocument reads a state token by token, because it may be large. nil means that there is no state: an
-// empty file, or what an engine shows of a place that is still empty.
+// readDocument reads a state token by token, because it may be large. nil means that there is no state: an empty
+// file, or the answer of an engine for an empty place.
 func readDocument(r io.Reader) (*document, error) {
 	dec := json.NewDecoder(r)
 	first, err := dec.Token()

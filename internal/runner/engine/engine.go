@@ -1,7 +1,7 @@
 // Package engine runs the engine of a job: one of those that engines lists, each in a file of its own. It finds the
-// binary, says where the state lies, runs the steps, and reads what they changed. It starts no
-// process and opens no connection itself: its Host does both. Of resources it returns addresses, actions and counts,
-// never values, and never a sensitive output.
+// binary, configures the place of the state, runs the steps, and reads their changes. It starts no process and opens
+// no connection itself: its Host does both. Of resources it returns addresses, actions and counts, never values, and
+// never a sensitive output.
 package engine
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Host is what the runner does for an engine.
+// Host are the services of the runner for an engine.
 type Host interface {
 	// Step runs fn as a named step, reports it as running, then as succeeded or failed with the
 	// text, and returns fn's error.
@@ -30,15 +30,16 @@ type Host interface {
 	Skip(ctx context.Context, name, text string) error
 	// Logf writes a line to the log.
 	Logf(format string, args ...any)
-	// LogWriter returns a new stream into the log, masked like a child's output. The engine reads along
-	// with what goes there on the error stream.
+	// LogWriter returns a new stream into the log, masked like a child's output. The error stream that goes there is
+	// also read by the engine.
 	LogWriter() io.WriteCloser
-	// Mask hides these values in everything that leaves the runner from now on.
+	// Mask hides these values in everything that the runner sends from now on.
 	Mask(values ...string)
-	// Still ends every process that the job has left, so that none of its code can change a file until the next Exec.
-	Still(ctx context.Context) error
-	// WhoseStates asks whose states are, which the run is about to change or to take over, or reads. It returns those of other
-	// workspaces; if a run changes its workspace's state and there are none, all are that workspace's from then on.
+	// EndProcesses ends every process of the job, so that none of its code can change a file until the next Exec.
+	EndProcesses(ctx context.Context) error
+	// WhoseStates asks for the owners of the states that the run is about to change, to take over, or to read. It
+	// returns those of other workspaces; if a run changes states and none belongs to another, all belong to its
+	// workspace from then on.
 	WhoseStates(ctx context.Context, states []api.StateRef) ([]api.OthersState, error)
 	// Keep announces an artifact of the runner's own, below api.PlanDir, and places its bytes. It reads them twice: their
 	// digest comes first.
@@ -46,16 +47,16 @@ type Host interface {
 	// Input writes the artifact that the run is to use. Its error is set unless it was the whole of it, with the digest
 	// that the spec names.
 	Input(ctx context.Context, to io.Writer) error
-	// Policies holds what a run is about to do, or has found, to the policy groups of its spec, in a step of its own. What
-	// they say is returned also with an error, which says that the run must not go on. Without groups it does nothing.
-	Policies(ctx context.Context, on Policed) ([]api.PolicyResult, error)
+	// Policies evaluates the policy groups of the spec over a plan or a state, in a step of its own. Their results
+	// are returned also with an error, which says that the run must not go on. Without groups it does nothing.
+	Policies(ctx context.Context, on PolicyInputs) ([]api.PolicyResult, error)
 }
 
-// Policed is what policies are evaluated over.
-type Policed struct {
-	Inputs  []PolicyInput
-	Missing string // why there is no input, or not all of it, as a sentence; empty: there is all
-	Tells   bool   // the run goes on where there is no input: it changes nothing
+// PolicyInputs are the plans or states for the policies.
+type PolicyInputs struct {
+	Inputs   []PolicyInput
+	Missing  string // why there is no input, or not all of it, as a sentence; empty: there is all
+	Optional bool   // the run may go on without input: it changes nothing
 }
 
 // PolicyInput is a plan or a state, in the engine's own JSON.
@@ -77,17 +78,17 @@ type Command struct {
 // Owner is the user that the engine runs as, where it is not the runner's own.
 type Owner struct{ UID, GID int }
 
-// Job is what an engine needs to know. The directories exist, and the engine's user can write to
-// them; only StateDir may be missing.
+// Job is everything that an engine needs. The directories exist, and the engine's user can write to them; only
+// StateDir may be missing.
 type Job struct {
 	Spec          api.Spec
-	Top           string                   // what was fetched; empty: Root is all of it
+	Top           string                   // the whole source; empty: it is Root
 	Root          string                   // the root module in it, or where the commands run
 	TempDir       string                   // for files of this run: plans, variables; gone after it
-	Fetched       string                   // what was fetched: commit of a git source, else a digest
-	Aside         string                   // where state that lay beside the code was put; empty: there was none
+	Fetched       string                   // the commit of a git source, else a digest
+	Aside         string                   // directory of state files from beside the code; empty: none
 	Work          string                   // the runner's own directory, with all of these in it
-	Unsaved       string                   // where the machine keeps what is left in task.UnsavedName of Work, in words; empty: nowhere
+	Unsaved       string                   // where the machine keeps task.UnsavedName of Work after the task, in words; empty: nowhere
 	StateDir      string                   // the workspace's own directory, for state kind directory
 	StateOlds     []string                 // other such directories, named after their states, which are only read
 	StateStore    string                   // id of the root that these lie below
@@ -96,30 +97,31 @@ type Job struct {
 	SecretsDir    string                   // where the secret files lie; empty means there are none
 	EnginePath    []string                 // directories in which binaries are looked for before PATH
 	Path          string                   // PATH in which they are looked for next; empty means the runner's own
-	Tools         *toolcache.Cache         // where a version comes from that none of them has; nil: nowhere
+	Tools         *toolcache.Cache         // source of versions that are not there; nil: none
 	Providers     string                   // cache of providers, which is only read; empty: none
-	Search        *Search                  // begun with Look for this job; nil: Run searches itself
+	Search        *Search                  // of StartSearch for this job; nil: Run searches itself
 	ReadOnlyState bool                     // read the state without its lock and change nothing
-	Owner         *Owner                   // who must be able to read the files written here; nil: the runner's user
+	Owner         *Owner                   // user that must be able to read the files written here; nil: the runner's user
 
 	// Mirror is the https address of a network mirror of providers; empty: none. Mirrored says whether it has a version of
 	// one.
 	Mirror   string
 	Mirrored func(ctx context.Context, source, version string) bool
 
-	// Leave takes, for the cache of providers, a directory of packages that the engine has installed, empty if it installed
-	// none that is not there, and the hashes of those that it had from the cache. It is set where Providers is.
-	Leave func(packages string, used []string)
+	// HandOverProviders takes, for the cache of providers, a directory of packages that the engine has installed,
+	// empty if the cache has all of them, and the hashes of those that came from the cache. It is set if Providers
+	// is.
+	HandOverProviders func(packages string, used []string)
 }
 
-// Outcome is the result of a run that succeeded, and of one that failed what is known all the same.
+// Outcome is the result of a run; if the run failed, as far as it is known.
 type Outcome struct {
-	Changes          *api.Changes // of a run that failed: what it did nevertheless
+	Changes          *api.Changes // if the run failed: those made before
 	Outputs          []api.Output
-	SensitiveOutputs *api.SensitiveOutputs // with the values of sensitive outputs, if the spec wants them left
+	SensitiveOutputs *api.SensitiveOutputs // with the values of sensitive outputs, if the spec wants them
 	Lock             *api.Lock             // a state lock that is still held
 	State            *api.StateFound       // where the state is, and which; also of a run that failed
-	Plan             *api.PlanMade         // that a preview left to be approved
+	Plan             *api.PlanMade         // that a preview stored for approval
 	Inventory        *api.Inventory        // of a scan
 	Policies         []api.PolicyResult    // also of a run that failed
 	Truncated        bool                  // outputs or resources were left out
@@ -139,10 +141,10 @@ func (f *Failure) Error() string { return f.Detail }
 // Unwrap lets errors.Is find the cause; an interrupted run holds its context's.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// engine is how an engine is found and run. What else is known of it is in api.Engine.
+// engine is how an engine is found and run. Its other properties are in api.Engine.
 type engine struct {
 	pkg     string   // Go package that its program is built from
-	ask     []string // what its program is asked, to say its version
+	ask     []string // arguments with which its program prints its version
 	version func(answer []byte) (*version.Version, error)
 	run     func(ctx context.Context, h Host, j Job) (Outcome, error)
 }
@@ -190,21 +192,21 @@ func Run(ctx context.Context, h Host, j Job) (Outcome, error) {
 // reads are the engines whose plans policies can read.
 func reads() []string { return []string{api.EngineTerraform, api.EngineTofu, api.EngineTerragrunt} }
 
-// noPlan is what policies are evaluated over with the other engines: nothing. A preview says so and goes on.
-func noPlan(s api.Spec) Policed {
-	return Policed{
-		Missing: fmt.Sprintf("engine %s has no plan that policies can read", s.Engine),
-		Tells:   !workflow.ChangesState(s.Type, s.Operation),
+// noPlan is the empty input for policies with the other engines. A preview reports that and goes on.
+func noPlan(s api.Spec) PolicyInputs {
+	return PolicyInputs{
+		Missing:  fmt.Sprintf("engine %s has no plan that policies can read", s.Engine),
+		Optional: !workflow.ChangesState(s.Type, s.Operation),
 	}
 }
 
 func unsupported(s api.Spec) error {
-	what := string(s.Type)
+	name := string(s.Type)
 	if s.Operation != "" {
-		what += " " + string(s.Operation)
+		name += " " + string(s.Operation)
 	}
 	return &Failure{
 		Reason: workflow.ReasonRunnerError, Err: workflow.ErrUnsupported,
-		Detail: fmt.Sprintf("this version cannot run %s with the engine %s", what, s.Engine),
+		Detail: fmt.Sprintf("this version cannot run %s with the engine %s", name, s.Engine),
 	}
 }

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// erroredName is where both engines leave the state, beside the code, if its backend refuses it after an apply. Nothing
-	// else has what was made: https://developer.hashicorp.com/terraform/cli/state/recover.
+	// erroredName is the file to which both engines write the state, beside the code, if its backend refuses it after
+	// an apply. It is the only record of the new resources:
+	// https://developer.hashicorp.com/terraform/cli/state/recover.
 	erroredName = "errored.tfstate"
-	keepTime    = 2 * time.Minute // in which it is kept, also of a run that is being ended
+	keepTime    = 2 * time.Minute // to keep it, also while a run is being ended
 )
 
 // keepErrored keeps the state that an apply could not write, and adds to the failure where it is. Any other failure stays
@@ -46,7 +47,7 @@ func (g *terragrunt) keepErrored(ctx context.Context, failed error) error {
 			unit, _, _ := strings.Cut("./"+path.Dir(name), "/.terragrunt-cache")
 			files[path.Clean(unit)] = name
 		}
-		return nil //nolint:nilerr // what can be read is kept
+		return nil //nolint:nilerr // readable files are kept
 	})
 	if len(files) == 0 {
 		return failed
@@ -54,12 +55,12 @@ func (g *terragrunt) keepErrored(ctx context.Context, failed error) error {
 	return keepErrored(ctx, g.h, g.j, failed, g.root, files)
 }
 
-// keepErrored keeps files with states as artifacts, by the units that they are of. What cannot be kept stays on the machine
-// where that is possible: nothing else knows what was made.
+// keepErrored keeps files with states as artifacts, by the units that they are of. States that cannot be kept stay on
+// the machine if possible: they are the only record of the new resources.
 func keepErrored(ctx context.Context, h Host, j Job, failed error, from *folder, files map[string]string) error {
 	keep, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 	defer stop()
-	var kept, left, lost []string
+	var kept, local, lost []string
 	var errs []error
 	for _, unit := range slices.Sorted(maps.Keys(files)) {
 		name := api.ErroredOf(unit)
@@ -75,10 +76,10 @@ func keepErrored(ctx context.Context, h Host, j Job, failed error, from *folder,
 				err = os.Remove(aside)
 			}
 			if err != nil {
-				h.Logf("a copy of the artifact %s is left on the machine: %v", name, err)
+				h.Logf("a copy of the artifact %s remains on the machine: %v", name, err)
 			}
 		case aside != "":
-			left, errs = append(left, path.Base(aside)), append(errs, err)
+			local, errs = append(local, path.Base(aside)), append(errs, err)
 		default:
 			lost, errs = append(lost, unit), append(errs, err)
 		}
@@ -86,25 +87,25 @@ func keepErrored(ctx context.Context, h Host, j Job, failed error, from *folder,
 	get, push := api.PushErrored(j.Spec.Workflow, j.Spec.Workspace, j.Spec.Engine)
 	var said string
 	if len(kept) > 0 {
-		said = fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", text.Some(kept, maxTold), get, push)
+		said = fmt.Sprintf("; its state could not be written, and is kept as the artifact %s: get it (%s), then %s", text.Some(kept, maxListed), get, push)
 	}
-	if len(left) > 0 {
-		said += fmt.Sprintf("; its state could not be written, nor kept as an artifact (%v): it is left as %s in %s, and nothing else has it: there %s, then remove it", errs[0], text.Some(left, maxTold), j.Unsaved, push)
+	if len(local) > 0 {
+		said += fmt.Sprintf("; its state could not be written, nor kept as an artifact (%v): the only copy is %s in %s: there %s, then remove it", errs[0], text.Some(local, maxListed), j.Unsaved, push)
 	}
 	if len(lost) > 0 {
-		whose := "its state"
+		lostState := "its state"
 		if lost[0] != "." {
-			whose = "the state of " + text.Some(lost, maxTold)
+			lostState = "the state of " + text.Some(lost, maxListed)
 		}
-		said += fmt.Sprintf("; %s could not be written, and is lost: %v; import what the log says was made, or delete it, then dayfly repair unlock %s", whose, errs[0], j.Spec.Workspace)
+		said += fmt.Sprintf("; %s could not be written, and is lost: %v; import or delete the resources that the log lists as created, then dayfly repair unlock %s", lostState, errs[0], j.Spec.Workspace)
 	}
 	h.Logf("%s", said[2:])
 	return saying(asFailure(ctx, failed), said)
 }
 
-// setAside opens a state, and moves it to where it outlives the run's directories until it is kept elsewhere: whatever
-// ends the run or the agent meanwhile. It is moved and not copied because the disk may be full. aside is empty where it
-// could not be moved.
+// setAside opens a state, and moves it to a directory that outlives those of the run, until it is kept elsewhere. So
+// it survives an abrupt end of the run or the agent. It is moved and not copied because the disk may be full. aside
+// is empty if it could not be moved.
 func setAside(j Job, from *folder, name, as string) (file *os.File, aside string, err error) {
 	if file, err = from.open(name); err != nil || j.Unsaved == "" {
 		return file, "", err

@@ -45,8 +45,8 @@ func TestRun_AStateThatItsBackendRefusesIsKept(t *testing.T) {
 		}{
 			{nil, "", "dayfly artifact get wf plan/errored.tfstate), then dayfly state push app errored.tfstate"},
 			{nil, "/jobs/unsaved/task on one", "dayfly artifact get wf plan/errored.tfstate), then dayfly state push app errored.tfstate"},
-			{full, "", "is lost: no place for more; import what the log says was made, or delete it, then dayfly repair unlock app"},
-			{full, "/jobs/unsaved/task on one", "(no place for more): it is left as errored.tfstate in /jobs/unsaved/task on one, and nothing else has it: there dayfly state push app errored.tfstate, then remove it"},
+			{full, "", "is lost: no place for more; import or delete the resources that the log lists as created, then dayfly repair unlock app"},
+			{full, "/jobs/unsaved/task on one", "(no place for more): the only copy is errored.tfstate in /jobs/unsaved/task on one: there dayfly state push app errored.tfstate, then remove it"},
 		} {
 			keepErr, want := tt.keepErr, tt.want
 			j := job(t, name, workflow.Update, files)

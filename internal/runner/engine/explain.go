@@ -11,12 +11,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// maxDetail leaves room, in a step's text and a result's detail, for what masking adds.
+// maxDetail leaves room for masks in a step's text and a result's detail.
 const maxDetail = 900
 
-// tail keeps the beginning and the end of a stream, which is where an engine says what went wrong.
+// tail keeps the beginning and the end of a stream, where an engine explains its errors.
 type tail struct {
-	most    int
+	limit   int
 	head    []byte
 	last    []byte
 	dropped bool
@@ -24,13 +24,13 @@ type tail struct {
 
 func (t *tail) Write(p []byte) (int, error) {
 	n := len(p)
-	if room := t.most - len(t.head); room > 0 {
+	if room := t.limit - len(t.head); room > 0 {
 		k := min(room, len(p))
 		t.head = append(t.head, p[:k]...)
 		p = p[k:]
 	}
 	t.last = append(t.last, p...)
-	if over := len(t.last) - t.most; over > 0 {
+	if over := len(t.last) - t.limit; over > 0 {
 		t.last = append(t.last[:0], t.last[over:]...)
 		t.dropped = true
 	}
@@ -53,8 +53,8 @@ var (
 	where = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
 )
 
-// plainLines takes the colour and the boxes off what an engine prints. A box within the box lists
-// what names in the source stand for: its lines become empty, for they hold values.
+// plainLines removes colours and boxes from the output of an engine. A box within the box lists the values of names
+// in the source: its lines become empty.
 func plainLines(printed string) []string {
 	var lines []string
 	for line := range strings.Lines(strings.ToValidUTF8(printed, "")) {
@@ -74,8 +74,8 @@ func plainLines(printed string) []string {
 	return lines
 }
 
-// firstError picks the first error out of what an engine printed: its title, where it is, the first paragraph of
-// the explanation, and how many more there are. Lines of source are left out, for they may hold values.
+// firstError returns the first error in the output of an engine: its title, its place, the first paragraph of the
+// explanation, and the number of further errors. Lines of source are left out, because they may hold values.
 func firstError(printed string) string {
 	lines := plainLines(printed)
 	var title, address, place, explanation string
@@ -108,14 +108,14 @@ func firstError(printed string) string {
 	if errs == 0 {
 		return ""
 	}
-	if address != "" { // which says more than the block that the place names
+	if address != "" { // more precise than the block in place
 		place, _, _ = strings.Cut(place, ", in ")
 	}
 	if place = strings.TrimSuffix(address+place, ", "); place != "" {
 		title += " (" + place + ")"
 	}
 	if explanation != "" {
-		title += ": " + strings.TrimSuffix(explanation, " Output:") // of which there was none
+		title += ": " + strings.TrimSuffix(explanation, " Output:") // the output was empty
 	}
 	title = text.Middle(title, maxDetail/2)
 	if errs > 1 {
@@ -126,7 +126,7 @@ func firstError(printed string) string {
 
 var lockField = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`) })
 
-// lockFromText reads the block that terraform and tofu print of a lock that somebody else holds.
+// lockFromText reads the block that terraform and tofu print about a lock that somebody else holds.
 func lockFromText(printed string) *api.Lock {
 	lines := plainLines(printed)
 	for i, line := range lines {
@@ -151,16 +151,16 @@ func lockFromText(printed string) *api.Lock {
 	return nil
 }
 
-// lockOf makes a lock of the fields that an engine names; nil where it has no id.
+// lockOf makes a lock of the fields of an engine; nil if it has no id.
 func lockOf(fields map[string]string) *api.Lock {
-	cut := func(name string, most int) string { return text.Cut(strings.ToValidUTF8(fields[name], ""), most) }
+	cut := func(name string, limit int) string { return text.Cut(strings.ToValidUTF8(fields[name], ""), limit) }
 	if fields["ID"] == "" {
 		return nil
 	}
 	return &api.Lock{ID: cut("ID", 255), Path: cut("Path", 1000), Operation: cut("Operation", 255), Who: cut("Who", 255), Created: cut("Created", 64)}
 }
 
-// lockFromFile reads the file that the engine leaves beside a state on disk while it holds it.
+// lockFromFile reads the file that the engine keeps beside a state on disk while it holds the lock.
 func lockFromFile(state *folder, name string) *api.Lock {
 	raw, err := state.read(name, 64<<10)
 	if err != nil {

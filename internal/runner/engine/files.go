@@ -70,7 +70,7 @@ func (f *folder) hollow(name string) bool {
 // join returns the path of a name, for the engine.
 func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 
-// write puts a file in place of what has the name, readable only by the engine's user.
+// write replaces whatever has the name by a file that only the engine's user can read.
 func (f *folder) write(name string, data []byte) error {
 	file, err := f.create(name)
 	if err != nil {
@@ -111,7 +111,7 @@ func (f *folder) mkdir(name string) error {
 	return nil
 }
 
-// fill puts a file in place of what has the name, whole or not at all.
+// fill replaces the file of that name, whole or not at all.
 func (f *folder) fill(name string, content io.Reader) error {
 	part := name + ".part"
 	file, err := f.create(part)
@@ -138,7 +138,7 @@ func (f *folder) linkTo(name, target string) error {
 	if err := f.root.RemoveAll(name); err != nil {
 		return err
 	}
-	return f.root.Symlink(target, name) // a link needs no owner: who owns its directory may replace it
+	return f.root.Symlink(target, name) // a link needs no owner: the owner of its directory may replace it
 }
 
 // mkdirs makes a directory and those on the way to it, where they are not there yet.
@@ -160,14 +160,14 @@ var errTooLong = errors.New("it is too long")
 
 // read returns a plain file that the engine wrote itself. It refuses a symbolic or hard link to the file of another
 // user.
-func (f *folder) read(name string, most int64) ([]byte, error) {
+func (f *folder) read(name string, limit int64) ([]byte, error) {
 	file, err := f.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(data)) > most {
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(data)) > limit {
 		err = errTooLong
 	}
 	return data, err
@@ -210,18 +210,18 @@ func (f *folder) plain(name string, info fs.FileInfo) error {
 	}
 }
 
-// give makes the engine's user the owner of what lies in the directory, which an earlier run may have left to another
-// user. It returns the names that it left alone: see disk.Give.
-func (f *folder) give() (left []string, err error) {
+// give makes the engine's user the owner of everything in the directory, which an earlier run may have given to
+// another user. It returns the names that it skipped: see disk.Give.
+func (f *folder) give() (skipped []string, err error) {
 	if f.owner == nil {
 		return nil, nil
 	}
-	const most = 10_000
-	left, err = disk.Give(f.root, f.owner.UID, f.owner.GID, most)
+	const limit = 10_000
+	skipped, err = disk.Give(f.root, f.owner.UID, f.owner.GID, limit)
 	if errors.Is(err, disk.ErrTooMany) {
-		err = workflow.Refuse(workflow.ErrTooLarge, "state", "the state directory holds more than %d files", most)
+		err = workflow.Refuse(workflow.ErrTooLarge, "state", "the state directory holds more than %d files", limit)
 	}
-	return left, err
+	return skipped, err
 }
 
 // newName returns a random name, so that the engine cannot have made a file of that name before.

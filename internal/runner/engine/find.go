@@ -19,7 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// binary is an engine and its version: what it says itself, or before it was asked, what its name says (nil: nothing).
+// binary is an engine and its version, as it reports it, or before it was asked, as in its name (nil: none).
 type binary struct {
 	path    string
 	version *version.Version
@@ -30,9 +30,8 @@ type binary struct {
 const maxCandidates = 20
 
 // candidates lists the places of an engine that exist, the likeliest first: in each extra
-// directory <engine>, then <engine>_<version> and <engine>/<version>/<engine> with the highest
-// version first; then <engine> in the directories of PATH. A name whose version the constraint
-// rules out is left out.
+// directory <engine>, then <engine>_<version> and <engine>/<version>/<engine> with the highest version first; then
+// <engine> in the directories of PATH. Names with a version outside the constraint are left out.
 func candidates(engine string, extra []string, searchPath string, want version.Constraints) []binary {
 	var found []binary
 	add := func(path string, v *version.Version) {
@@ -118,11 +117,10 @@ type Search struct {
 	err    error
 }
 
-// Look begins to look for the engine of a job, whose Root is not needed yet. An engine must be started to say its
-// version, which takes time, and meanwhile the source can be fetched. The host is for the search alone. Run reports in
-// its first step what was found, or why nothing was. nil means that there is nothing to look for. The caller must call
-// End.
-func Look(ctx context.Context, h Host, j Job) *Search {
+// StartSearch starts the search for the engine of a job, whose Root is not needed yet. An engine must be started to
+// report its version, which takes time, and meanwhile the source can be fetched. The host is for the search alone.
+// Run reports the result in its first step. nil means that the job has no engine to find. The caller must call End.
+func StartSearch(ctx context.Context, h Host, j Job) *Search {
 	if !api.EngineOf(j.Spec.Engine).Program {
 		return nil
 	}
@@ -150,7 +148,7 @@ func (s *Search) Wait() {
 	}
 }
 
-// located waits for the end of the search that was begun for a job, or looks itself.
+// located waits for the search that was started for a job, or searches itself.
 func located(ctx context.Context, h Host, j Job) (binary, error) {
 	if j.Search == nil {
 		return find(ctx, h, j, j.Spec.Engine, j.Spec.EngineVersion)
@@ -159,7 +157,7 @@ func located(ctx context.Context, h Host, j Job) (binary, error) {
 	return j.Search.bin, j.Search.err
 }
 
-// find returns the first binary of an engine that says of itself that it has a version that satisfies a constraint.
+// find returns the first binary of an engine that reports a version within a constraint.
 func find(ctx context.Context, h Host, j Job, engine, constraint string) (binary, error) {
 	want, err := parseConstraint(constraint)
 	if err != nil {
@@ -191,25 +189,25 @@ func find(ctx context.Context, h Host, j Job, engine, constraint string) (binary
 	return binary{}, notFound(engine, constraint, j.EnginePath, append(seen, otherVersions(j, engine, searchPath, places)...), err)
 }
 
-// maxTold is how many places a failure names of those that were looked at.
-const maxTold = 3
+// maxListed is how many places a failure names of those that were looked at.
+const maxListed = 3
 
 func notFound(engine, want string, extra, seen []string, download error) error {
-	what := engine
+	wanted := engine
 	if want != "" {
-		what += " " + want
+		wanted += " " + want
 	}
 	where := "in PATH"
 	if len(extra) > 0 {
-		where = "in PATH and " + text.Some(extra, maxTold)
+		where = "in PATH and " + text.Some(extra, maxListed)
 	}
 	found := "found none"
 	if len(seen) > 0 {
-		found = "found " + text.Some(seen, maxTold)
+		found = "found " + text.Some(seen, maxListed)
 	}
 	return &Failure{
 		Reason: workflow.ReasonEngineNotFound, Err: workflow.ErrNotFound,
-		Detail: text.Middle(fmt.Sprintf("this runner has no %s: looked %s, %s; %v; install it there or change the workspace's engine_version", what, where, found, download), maxDetail),
+		Detail: text.Middle(fmt.Sprintf("this runner has no %s: searched %s, %s; %v; install it there or change the workspace's engine_version", wanted, where, found, download), maxDetail),
 	}
 }
 
@@ -230,7 +228,7 @@ func says(ctx context.Context, h Host, j Job, e engine, path string) (*version.V
 
 // ask makes a program say its version.
 func ask(ctx context.Context, h Host, e engine, path, dir string) (*version.Version, error) {
-	out := &tail{most: 64 << 10}
+	out := &tail{limit: 64 << 10}
 	code, err := h.Exec(ctx, Command{
 		Args: append([]string{path}, e.ask...), Dir: dir, Env: append(baseEnv(""), withoutFlags),
 		Stdout: out, Stderr: io.Discard, Quiet: true,
@@ -258,7 +256,7 @@ func versionOfJSON(out []byte) (*version.Version, error) {
 	return version.NewVersion(doc.Version)
 }
 
-// minAt reports whether a version, or a pre-release of it, is no older than the other.
+// minAt reports whether a version, or a pre-release of it, is at least the other.
 func minAt(v *version.Version, oldest string) bool {
 	return v.Core().GreaterThanOrEqual(version.Must(version.NewVersion(oldest)))
 }

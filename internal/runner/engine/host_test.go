@@ -50,8 +50,8 @@ type host struct {
 	asked  []api.StateRef    // whose these are
 	others []api.OthersState // the answer
 
-	policed  []engine.Policed // what policies were asked about
-	policies func(on engine.Policed) ([]api.PolicyResult, error)
+	policed  []engine.PolicyInputs // what policies were asked about
+	policies func(on engine.PolicyInputs) ([]api.PolicyResult, error)
 
 	onExec func(c engine.Command) // called before each command
 	onLine func(text string)      // called with each piece of the log, without colours
@@ -237,7 +237,7 @@ func fakeEngine(t *testing.T, path, version, cases string) {
 func lines(s ...string) string { return strings.Join(s, "\n") }
 
 // Still implements Host: nothing of a test's engine is left when Exec returns.
-func (h *host) Still(context.Context) error { return nil }
+func (h *host) EndProcesses(context.Context) error { return nil }
 
 // Keep implements Host: it reads twice, and keeps what it was given.
 func (h *host) Keep(_ context.Context, name, kind string, from io.ReadSeeker) (int64, string, error) {
@@ -270,7 +270,7 @@ func (h *host) Input(_ context.Context, to io.Writer) error {
 }
 
 // Policies implements Host.
-func (h *host) Policies(_ context.Context, on engine.Policed) ([]api.PolicyResult, error) {
+func (h *host) Policies(_ context.Context, on engine.PolicyInputs) ([]api.PolicyResult, error) {
 	h.policed = append(h.policed, on)
 	if h.policies == nil {
 		return nil, nil

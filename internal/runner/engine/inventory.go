@@ -14,8 +14,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// inventoryName is the artifact with all resources that a scan found. It is a file like those that code leaves, of a
-// name that code has no reason to use.
+// inventoryName is the artifact with all resources that a scan found. It is a file like those that code writes, under
+// a name that code has no reason to use.
 const inventoryName = api.FilesDir + "dayfly-inventory.json"
 
 const maxTypes = 200
@@ -28,8 +28,8 @@ type managed struct {
 	Module   string `json:"module,omitempty"`
 }
 
-// managedIn lists what the state manages that a plan was made for. The plan has that state as it was refreshed, without
-// what is gone; that is still in the state, and the plan has it as drift.
+// managedIn lists the resources in the state that a plan was made for. The plan has the refreshed state, without
+// resources that are gone; those are still in the state, and the plan has them as drift.
 func managedIn(plan *tfjson.Plan) []managed {
 	all := map[string]managed{}
 	if plan.PriorState != nil && plan.PriorState.Values != nil {
@@ -71,8 +71,8 @@ func inventoryOf(all []managed) *api.Inventory {
 	return out
 }
 
-// keepInventory counts what a scan found, and keeps the list of it. A scan does not fail because the list cannot be
-// kept: not every runner has a place for it.
+// keepInventory counts the resources that a scan found, and keeps their list. A scan does not fail because the list
+// cannot be kept: not every runner has a place for it.
 func keepInventory(ctx context.Context, h Host, all []managed) *api.Inventory {
 	raw, err := json.MarshalIndent(all, "", "  ")
 	if err == nil && len(all) > 0 {

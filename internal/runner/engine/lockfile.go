@@ -16,7 +16,7 @@ type lockedProvider struct {
 	hashes  []string // of every kind
 }
 
-// The forms of what becomes part of a path.
+// The forms of strings that become part of a path.
 var (
 	sourceForm = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^[0-9a-z][0-9a-z.-]*(:[0-9]{1,5})?/[0-9A-Za-z_-]+/[0-9A-Za-z_-]+$`)
@@ -24,8 +24,8 @@ var (
 	versionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9][0-9A-Za-z.+-]*$`) })
 )
 
-// readLockFile reads the providers of a dependency lock file, by its tokens as parseHCL does. What is not understood is
-// left out: then the engine does without the cache.
+// readLockFile reads the providers of a dependency lock file, by its tokens as parseHCL does. Entries of an unknown
+// form are left out: for those the engine does without the cache.
 func readLockFile(src []byte) (found []lockedProvider) {
 	tokens, _ := hclsyntax.LexConfig(src, lockFileName, hcl.InitialPos)
 	tokens = slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment })

@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// checkAsked refuses flags and options that would do what nobody is told of: the control plane has refused them before.
+// checkAsked refuses flags and options with hidden effects. The control plane has refused them before.
 func checkAsked(s api.Spec) error {
 	err := cmp.Or(
 		api.CheckFlags(s.Engine, s.Flags), api.CheckVarFiles("var_files", s.Engine, s.VarFiles),
@@ -46,7 +46,7 @@ func variablesOf(s api.Spec) map[string]any {
 	return all
 }
 
-// flags are what the workspace adds to the engine's command of a step, without what contradicts the run.
+// flags are the workspace's flags for the engine's command of a step, without those that contradict the run.
 func (t *terraform) flags(step string) []string {
 	return slices.DeleteFunc(slices.Clone(t.j.Spec.Flags[step]), func(flag string) bool {
 		locks := flag == "-upgrade" || strings.HasPrefix(flag, "-lockfile=") // the lock file that was kept with the plan counts
@@ -61,7 +61,7 @@ func (t *terraform) varFiles() []string {
 	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 
-// asked is what the workspace and the run add to the engine's plan.
+// asked are the arguments that the workspace and the run add to the engine's plan.
 func (t *terraform) asked() ([]string, error) {
 	var args []string
 	for _, name := range t.varFiles() {
@@ -82,7 +82,7 @@ func (t *terraform) asked() ([]string, error) {
 // readable refuses a file of variables that is not the run's own, or a plain file below the root module, where links may
 // lead.
 func (t *terraform) readable(name string) error {
-	const most = 64 << 20
+	const limit = 64 << 20
 	if strings.HasPrefix(name, t.temp.path+"/") {
 		return nil
 	}
@@ -90,8 +90,8 @@ func (t *terraform) readable(name string) error {
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is not a plain file")
 	}
-	if err == nil && info.Size() > most {
-		err = fmt.Errorf("it has more than %d MiB", most>>20)
+	if err == nil && info.Size() > limit {
+		err = fmt.Errorf("it has more than %d MiB", limit>>20)
 	}
 	if err != nil {
 		return stepFailed(stepPlan, fmt.Errorf("a file of variables, which var_files name relative to the root module, cannot be used: %s: %w", quote(name), err))
@@ -99,10 +99,10 @@ func (t *terraform) readable(name string) error {
 	return nil
 }
 
-// asDeclared returns the variables of a run as a file is to have them. A text may be meant as a list or an object: it is
-// then what the engine's own flag -var takes it for, an expression. Terraform does so by the declared type; with a type
-// any the text has to look like one, because it may be meant as text too. What is no expression stays text, and the
-// engine says what it wants.
+// asDeclared returns the variables of a run in the form for a file. A text may be meant as a list or an object: then
+// it is an expression, as with the engine's own flag -var. Terraform decides by the declared type; with the type any,
+// the text has to look like an expression, because it may be meant as text. Anything that is not an expression stays
+// text, and the engine reports the mistake.
 func asDeclared(given map[string]any, types map[string]string) map[string]any {
 	all := maps.Clone(given)
 	for name, value := range given {
@@ -146,8 +146,8 @@ func constant(written string) (json.RawMessage, error) {
 // importVersions are the first versions that know import blocks.
 var importVersions = map[string]string{api.EngineTerraform: "1.5.0", api.EngineTofu: "1.6.0"}
 
-// writeImports puts what the run imports beside the code, as import blocks, and returns the name of the file; empty where
-// it imports nothing. So the plan shows the imports, and applying it makes them.
+// writeImports writes the imports of the run beside the code, as import blocks, and returns the name of the file;
+// empty if there are none. So the plan shows the imports, and applying it makes them.
 func (t *terraform) writeImports() (string, error) {
 	imports := t.options().Imports
 	if len(imports) == 0 {

@@ -29,7 +29,7 @@ type found struct {
 	hidden  map[string]any // the values of sensitive ones
 }
 
-// readOutputs reads what `output -json` prints.
+// readOutputs reads the output of `output -json`.
 func readOutputs(raw []byte) (found, error) {
 	var doc map[string]struct {
 		Sensitive bool            `json:"sensitive"`
@@ -68,17 +68,17 @@ func (f *found) sort() {
 	slices.SortFunc(f.outputs, func(a, b api.Output) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// bound returns the outputs that fit, and whether some were left out. A large one does not push
+// bound returns the outputs that fit, and whether some were stored out. A large one does not push
 // out the small ones behind it.
 func (f found) bound() (outputs []api.Output, truncated bool) {
-	left := maxOutputBytes
+	remaining := maxOutputBytes
 	for _, o := range f.outputs {
 		raw, err := json.Marshal(o)
-		if err != nil || len(raw) > left || len(outputs) == maxOutputs || len(o.Name) > maxOutputName {
+		if err != nil || len(raw) > remaining || len(outputs) == maxOutputs || len(o.Name) > maxOutputName {
 			truncated = true
 			continue
 		}
-		left -= len(raw)
+		remaining -= len(raw)
 		outputs = append(outputs, o)
 	}
 	return outputs, truncated
@@ -96,8 +96,8 @@ func number(raw json.RawMessage) (any, error) {
 	return value, err
 }
 
-// readOutputFile reads what a command left in DAYFLY_OUTPUTS: one object, in which each name has
-// a value, or an object of value and sensitive. No text at all means no outputs.
+// readOutputFile reads the file DAYFLY_OUTPUTS of a command: one object, in which each name has a value, or an object
+// of value and sensitive. No text at all means no outputs.
 func readOutputFile(raw []byte) (found, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return found{}, nil
@@ -147,7 +147,7 @@ func readOutputFile(raw []byte) (found, error) {
 	return f, nil
 }
 
-// unwrap tells a value from an object of value and sensitive.
+// unwrap distinguishes a value from an object of value and sensitive.
 func unwrap(raw json.RawMessage) (value any, sensitive bool, err error) {
 	if value, err = number(raw); err != nil {
 		return nil, false, errors.New("is not JSON")
@@ -176,27 +176,28 @@ func checkOutputName(name string) error {
 	return nil
 }
 
-// leave keeps the values of sensitive outputs for runs of other workspaces, if the spec wants that. The infrastructure is
-// as it should be, so a run does not fail because nobody else can have them: whoever takes one is told.
-func (o *Outcome) leave(ctx context.Context, h Host, s api.Spec, f found) {
+// storeSensitive stores the values of sensitive outputs for runs of other workspaces, if the spec wants that. The
+// infrastructure is as planned, so a run does not fail if they cannot be stored: runs that need them report it.
+func (o *Outcome) storeSensitive(ctx context.Context, h Host, s api.Spec, f found) {
 	if !s.ShareOutputs || len(f.hidden) == 0 {
 		return
 	}
 	h.Mask(f.secrets...)
 	raw, err := json.Marshal(f.hidden)
 	if err == nil {
-		var left api.SensitiveOutputs
-		left.Artifact = api.OutputsName
-		if left.Size, left.SHA256, err = h.Keep(ctx, api.OutputsName, api.ArtifactOutputs, bytes.NewReader(raw)); err == nil {
-			o.SensitiveOutputs = &left
+		var stored api.SensitiveOutputs
+		stored.Artifact = api.OutputsName
+		if stored.Size, stored.SHA256, err = h.Keep(ctx, api.OutputsName, api.ArtifactOutputs, bytes.NewReader(raw)); err == nil {
+			o.SensitiveOutputs = &stored
 			return
 		}
 	}
-	h.Logf("sensitive outputs are not left for other workspaces: %v", err)
+	h.Logf("sensitive outputs are not available to other workspaces: %v", err)
 }
 
-// ReadLeft reads what leave has written. secrets are the texts and numbers in it, which are to be masked.
-func ReadLeft(raw []byte) (outputs map[string]any, secrets []string, err error) {
+// ReadSensitiveOutputs reads the artifact of sensitive outputs. secrets are the texts and numbers in it, to be
+// masked.
+func ReadSensitiveOutputs(raw []byte) (outputs map[string]any, secrets []string, err error) {
 	value, err := number(raw)
 	outputs, ok := value.(map[string]any)
 	if err != nil || !ok {

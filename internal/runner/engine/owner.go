@@ -17,9 +17,9 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// own asks whether the run of an id may change states, or take them over. A run that only reads is told of states of other workspaces
-// in its log.
-func own(ctx context.Context, h Host, id string, readOnly bool, states ...api.StateRef) error {
+// own asks whether the run of an id may change states, or take them over. A run that only reads gets a line in its
+// log about states of other workspaces.
+func claimStates(ctx context.Context, h Host, id string, readOnly bool, states ...api.StateRef) error {
 	others, err := h.WhoseStates(ctx, states)
 	if err != nil || len(others) == 0 {
 		return err
@@ -36,26 +36,26 @@ func own(ctx context.Context, h Host, id string, readOnly bool, states ...api.St
 	}
 }
 
-// othersStates says whose states are. It is a pure function.
+// othersStates names the owners of states. It is a pure function.
 func othersStates(others []api.OthersState) string {
 	first := others[0]
-	whose := "another workspace"
+	owner := "another workspace"
 	if first.Workspace != "" {
-		whose = "workspace " + first.Workspace
+		owner = "workspace " + first.Workspace
 	}
 	switch {
 	case first.Unit != "" && len(others) > 1:
-		return fmt.Sprintf("the state of unit %s is that of %s, and those of %d more units are other workspaces' too", first.Unit, whose, len(others)-1)
+		return fmt.Sprintf("the state of unit %s is that of %s, and those of %d more units are other workspaces' too", first.Unit, owner, len(others)-1)
 	case first.Unit != "":
-		return fmt.Sprintf("the state of unit %s is that of %s", first.Unit, whose)
+		return fmt.Sprintf("the state of unit %s is that of %s", first.Unit, owner)
 	case first.Lineage != "":
-		return fmt.Sprintf("the state (lineage %s) is that of %s", first.Lineage, whose)
+		return fmt.Sprintf("the state (lineage %s) is that of %s", first.Lineage, owner)
 	}
-	return "the place of the state is that of " + whose
+	return "the place of the state is that of " + owner
 }
 
-// reaching are the settings of a backend, and the variables in place of them, that say which server it is on. Only the
-// backends are listed of which placing does not say that.
+// reaching are the settings of a backend, and the variables in place of them, that name its server. Backends that
+// placing covers are not listed.
 var reaching = map[string]map[string][]string{
 	"s3":         {"endpoint": {"AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT", "AWS_ENDPOINT_URL"}},
 	"http":       {"address": {"TF_HTTP_ADDRESS"}},
@@ -67,7 +67,7 @@ var reaching = map[string]map[string][]string{
 	"cloud":      {"organization": {"TF_CLOUD_ORGANIZATION"}, "hostname": {"TF_CLOUD_HOSTNAME"}, "workspaces": {"TF_WORKSPACE"}},
 }
 
-// placeID is the SHA-256 of all that tells the place of a state from others. getenv may be nil.
+// placeID is the SHA-256 of everything that identifies the place of a state. getenv may be nil.
 func placeID(f api.StateFound, settings map[string]any, getenv func(string) string) string {
 	all := []string{f.Backend, f.Settings, f.Workspace, f.Store}
 	for _, setting := range slices.Sorted(maps.Keys(reaching[f.Backend])) {
@@ -87,8 +87,8 @@ var connection = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(host|hostaddr|port|dbname)\s*=\s*('[^']*'|\S+)`)
 })
 
-// withoutSecrets keeps of an address what says where it leads, and not who may go there: of a URL its host and path, of a
-// connection string its host, port and database.
+// withoutSecrets returns an address without its credentials: of a URL its host and path, of a connection string its
+// host, port and database.
 func withoutSecrets(value string) string {
 	if u, err := url.Parse(value); err == nil && u.Host != "" {
 		return u.Scheme + "://" + u.Host + u.Path

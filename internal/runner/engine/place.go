@@ -44,7 +44,7 @@ func placeOf(s api.Spec, code declared, own api.State) (place, error) {
 	p := place{kind: api.StateSource}
 	kind := s.State.Kind
 	if kind == api.StateSource {
-		// What could not be read is left to the engine, whose word on it is looked at after init.
+		// Code that could not be read is left to the engine; its answer is checked after init.
 		if !code.elsewhere() && !code.unsure && s.State.Default != "" {
 			kind = s.State.Default
 		}
@@ -155,13 +155,13 @@ func recorded(f *folder, name string) (backendRecord, error) {
 		return backendRecord{}, nil
 	}
 	if err != nil {
-		return backendRecord{}, fmt.Errorf("read what init set up: %w", err)
+		return backendRecord{}, fmt.Errorf("read the backend that init set up: %w", err)
 	}
 	var doc struct {
 		Backend *backendRecord `json:"backend"`
 	}
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return backendRecord{}, errors.New("read what init set up: it is not JSON")
+		return backendRecord{}, errors.New("read the backend that init set up: it is not JSON")
 	}
 	if doc.Backend == nil {
 		return backendRecord{}, nil
@@ -174,8 +174,8 @@ const defaultWorkspace = "default"
 
 var workspaceForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,89}$`) })
 
-// engineWorkspace decides which of the engine's workspaces a run is for: what the workspace says, else its
-// environment, else what was selected in the source.
+// engineWorkspace decides the engine's workspace of a run: the one in the settings, else in the environment, else the
+// one selected in the source.
 func engineWorkspace(said, environment, selected string) (string, error) {
 	for _, name := range []string{said, environment, strings.TrimSpace(selected)} {
 		if name == "" {

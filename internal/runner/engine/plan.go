@@ -33,15 +33,15 @@ const (
 	maxMasked = 2000
 )
 
-// summary is what may be said of a plan, and what must be hidden.
+// summary is the part of a plan that may be shown, and the values to be masked.
 type summary struct {
 	changes   api.Changes
 	digest    string // SHA-256 of all that may be said, before it was cut to the bounds
-	values    string // by which it is compared with another plan, values included; never shown
+	values    string // digest for comparing it with another plan, values included; never shown
 	compared  comparison
 	truncated bool
 	sealed    bool      // one of two states that were to be compared is encrypted
-	managed   []managed // with mode.scan: what is in the state
+	managed   []managed // with mode.scan: the resources in the state
 	same      bool      // a state that is to be pushed is the one that is there
 	secrets   []string  // sensitive values, for the mask only
 }
@@ -52,7 +52,7 @@ func readPlan(raw []byte, m mode) (summary, error) {
 	var plan tfjson.Plan
 	plan.UseJSONNumber(true) // large numbers that differ are not to become the same
 	if err := json.Unmarshal(raw, &plan); err != nil {
-		// The error of a decoder may quote what it could not read.
+		// The error of a decoder may quote values.
 		return summary{}, errors.New("the engine's plan is in a form that this version cannot read")
 	}
 	var s summary
@@ -148,7 +148,7 @@ func (s *summary) add(r api.ResourceChange) {
 	s.changes.Resources = append(s.changes.Resources, r)
 }
 
-// finish puts what was added in its order, takes the digest of all of it, and then keeps what is within the bounds.
+// finish sorts the entries, takes the digest of all of them, and then cuts them to the bounds.
 func (s *summary) finish() error {
 	rank := func(action string) int {
 		if i := slices.Index([]string{"delete", "replace"}, action); i >= 0 {
@@ -191,17 +191,17 @@ func (s *summary) shorten(r *api.ResourceChange) {
 	}
 }
 
-func (s *summary) cut(what *string, most int) {
-	if len(*what) > most {
-		*what, s.truncated = text.Cut(*what, most), true
+func (s *summary) cut(field *string, limit int) {
+	if len(*field) > limit {
+		*field, s.truncated = text.Cut(*field, limit), true
 	}
 }
 
 // fitting returns the first that are not too many and not too much JSON.
-func fitting[T any](s *summary, all []T, most, size int) []T {
+func fitting[T any](s *summary, all []T, limit, size int) []T {
 	for i, one := range all {
 		raw, err := json.Marshal(one)
-		if size -= len(raw) + 1; err != nil || size < 0 || i == most {
+		if size -= len(raw) + 1; err != nil || size < 0 || i == limit {
 			s.truncated = true
 			return all[:i]
 		}
@@ -209,8 +209,8 @@ func fitting[T any](s *summary, all []T, most, size int) []T {
 	return all
 }
 
-// changedNames lists the attributes in which the two sides of a change differ: in their value, in that it will be known
-// only later, or in what of it is sensitive. Only names of the first level are names: what lies deeper may be a value.
+// changedNames lists the attributes in which the two sides of a change differ: in their value, in the parts known
+// only later, or in the sensitive parts. Only names of the first level are returned: deeper names may be values.
 func changedNames(c *tfjson.Change) []string {
 	before, was := c.Before.(map[string]any)
 	after, is := c.After.(map[string]any)
@@ -252,7 +252,7 @@ func hasLeaf(value any, wanted func(leaf any) bool) bool {
 	return wanted(value)
 }
 
-// forcingNames lists the attributes at which the paths to what forces a replacement begin.
+// forcingNames lists the attributes with which the paths that force a replacement begin.
 func forcingNames(paths []any) []string {
 	var names []string
 	for _, p := range paths {
@@ -266,7 +266,7 @@ func forcingNames(paths []any) []string {
 	return slices.Compact(names)
 }
 
-// actionOf names what is planned for a resource; empty means nothing.
+// actionOf names the action that is planned for a resource; empty means none.
 func actionOf(a tfjson.Actions) string {
 	switch {
 	case a.NoOp(), len(a) == 0:
@@ -290,11 +290,11 @@ func actionOf(a tfjson.Actions) string {
 	}
 }
 
-// text says what a plan would do, in a line for the step.
+// text describes the changes of a plan in a line for the step.
 func (s summary) text(m mode) string {
 	c := s.changes
 	if m.push && s.sealed {
-		return "what it changes is not known: one of the two states is encrypted or of another form"
+		return "its changes are not known: one of the two states is encrypted or of another form"
 	}
 	if m.push {
 		return fmt.Sprintf("of the resources in the state: %d added, %d changed, %d forgotten", c.Add, c.Change, c.Destroy)
@@ -348,7 +348,7 @@ type values struct {
 	list []string
 }
 
-// marked collects what lies in value where mark, a tree of the same form, has true.
+// marked collects the parts of value at which mark, a tree of the same form, has true.
 func (v *values) marked(value, mark any) {
 	switch m := mark.(type) {
 	case bool:

@@ -20,24 +20,24 @@ func enforced(s api.Spec) bool {
 	return slices.ContainsFunc(s.Policies, func(p api.Policy) bool { return p.Enforcement != api.PolicyAdvisory })
 }
 
-// denied is what a run leaves that failed: what policies found, and of a preview that they denied what it planned, so
-// that people see it.
+// denied is the outcome of a failed run: the results of its policies, and the changes of a preview that they denied,
+// so that people see them.
 func denied(s api.Spec, out Outcome, err error) Outcome {
-	left := Outcome{Policies: out.Policies}
+	kept := Outcome{Policies: out.Policies}
 	f, ok := errors.AsType[*Failure](err)
 	if ok && f.Reason == workflow.ReasonPolicyFailed && !workflow.ChangesState(s.Type, s.Operation) {
-		left.Changes, left.Truncated = out.Changes, out.Truncated
+		kept.Changes, kept.Truncated = out.Changes, out.Truncated
 	}
-	return left
+	return kept
 }
 
-// showPlan returns the run's own plan as JSON. Where a policy may stop the run, nothing of the job runs any more when the
-// plan file is read, once: the bytes that policies see are those that are applied.
+// showPlan returns the run's own plan as JSON. If a policy may stop the run, no process of the job runs any more when
+// the plan file is read, once: the bytes that policies see are those that are applied.
 func (t *terraform) showPlan(ctx context.Context) ([]byte, error) {
 	if !t.mode.apply || !enforced(t.j.Spec) {
 		return t.quiet(ctx, stepPlan, showArgs(t.bin.path, t.planFile), nil, maxPlanJSON)
 	}
-	if err := t.h.Still(ctx); err != nil {
+	if err := t.h.EndProcesses(ctx); err != nil {
 		return nil, runnerError(err)
 	}
 	plan, err := t.temp.read(t.planName, maxPlanFile)
@@ -48,39 +48,39 @@ func (t *terraform) showPlan(ctx context.Context) ([]byte, error) {
 	return t.showCopy(ctx, stepPlan, plan)
 }
 
-// police holds the plan of the run to its policies, or the state where the run is there to evaluate that.
-func (t *terraform) police(ctx context.Context) (err error) {
+// checkPolicies evaluates the policies of the run over its plan, or over the state if the run is a policy evaluation.
+func (t *terraform) checkPolicies(ctx context.Context) (err error) {
 	switch {
 	case t.mode.evaluate:
 		if t.shown, err = t.readState(ctx); err != nil {
 			return err
 		}
 	case len(t.shown.Inputs) == 0 && t.shown.Missing == "":
-		return nil // it makes no plan, or nothing holds
+		return nil // it makes no plan, or has no policies
 	}
 	t.out.Policies, err = t.h.Policies(ctx, t.shown)
-	t.shown = Policed{} // it may be large
+	t.shown = PolicyInputs{} // it may be large
 	return err
 }
 
 // readState returns the state as the engine shows it in JSON. Without a state it shows an empty one.
-func (t *terraform) readState(ctx context.Context) (Policed, error) {
+func (t *terraform) readState(ctx context.Context) (PolicyInputs, error) {
 	if len(t.j.Spec.Policies) == 0 {
-		return Policed{}, nil
+		return PolicyInputs{}, nil
 	}
 	raw, err := t.quiet(ctx, stepState, []string{t.bin.path, "show", "-json"}, nil, maxPlanJSON)
 	if errors.Is(err, errTooLong) {
-		return Policed{Missing: fmt.Sprintf("the state has more than %d MiB of JSON, which is too large for policies", maxPlanJSON>>20)}, nil
+		return PolicyInputs{Missing: fmt.Sprintf("the state has more than %d MiB of JSON, which is too large for policies", maxPlanJSON>>20)}, nil
 	}
 	if err != nil {
-		return Policed{}, err
+		return PolicyInputs{}, err
 	}
 	secrets, err := sensitiveInState(raw)
 	if err != nil {
-		return Policed{}, stepFailed(stepState, err)
+		return PolicyInputs{}, stepFailed(stepState, err)
 	}
 	t.h.Mask(secrets...)
-	return Policed{Inputs: []PolicyInput{{JSON: raw}}}, nil
+	return PolicyInputs{Inputs: []PolicyInput{{JSON: raw}}}, nil
 }
 
 // sensitiveInState collects the values that a state marks as sensitive.
@@ -88,7 +88,7 @@ func sensitiveInState(raw []byte) ([]string, error) {
 	var state tfjson.State
 	state.UseJSONNumber(true)
 	if err := json.Unmarshal(raw, &state); err != nil {
-		// The error of a decoder may quote what it could not read.
+		// The error of a decoder may quote values.
 		return nil, errors.New("the engine's state is in a form that this version cannot read")
 	}
 	v := values{seen: map[string]bool{}}
@@ -120,17 +120,17 @@ func sensitiveInState(raw []byte) ([]string, error) {
 }
 
 // police holds the plans of all units to the policies of the run, before any of them is applied.
-func (g *terragrunt) police(ctx context.Context) (err error) {
+func (g *terragrunt) checkPolicies(ctx context.Context) (err error) {
 	if len(g.j.Spec.Policies) == 0 || g.mode.scan {
 		return nil
 	}
 	g.out.Policies, err = g.h.Policies(ctx, g.shown)
-	g.shown = Policed{}
+	g.shown = PolicyInputs{}
 	return err
 }
 
 // policed keeps the plan of a unit for the policies of the run.
-func (g *terragrunt) policed(unit string, raw []byte) {
+func (g *terragrunt) addPolicyInput(unit string, raw []byte) {
 	if len(g.j.Spec.Policies) == 0 || g.shown.Missing != "" {
 		return
 	}
@@ -139,7 +139,7 @@ func (g *terragrunt) policed(unit string, raw []byte) {
 		all += len(in.JSON)
 	}
 	if all > maxPlanJSON {
-		g.shown = Policed{Missing: fmt.Sprintf("the plans of the units have more than %d MiB of JSON, which is too large for policies", maxPlanJSON>>20)}
+		g.shown = PolicyInputs{Missing: fmt.Sprintf("the plans of the units have more than %d MiB of JSON, which is too large for policies", maxPlanJSON>>20)}
 		return
 	}
 	g.shown.Inputs = append(g.shown.Inputs, PolicyInput{Unit: unit, JSON: raw})
@@ -154,7 +154,7 @@ func (g *terragrunt) unplanned(e ended) {
 			names = append(names, u.name)
 		}
 	}
-	g.shown.Missing = cmp.Or(g.shown.Missing, text.Middle("these units have no plan yet that policies can read, because they need outputs of units that were never applied: "+text.Some(names, maxTold), maxDetail))
+	g.shown.Missing = cmp.Or(g.shown.Missing, text.Middle("these units have no plan yet that policies can read, because they need outputs of units that were never applied: "+text.Some(names, maxListed), maxDetail))
 }
 
 // InUnit returns an address with the path of the unit that it is in.

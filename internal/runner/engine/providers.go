@@ -20,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// providers is what a run has from the cache of providers.
+// providers are the providers that a run has from the cache and the mirror.
 type providers struct {
 	looked bool // shareProviders has decided
 	env    []string
@@ -37,12 +37,12 @@ func (t *terraform) shareProviders(ctx context.Context) (env []string, err error
 		return t.providers.env, nil
 	}
 	t.providers.looked = true
-	what := "cache"
+	store := "cache"
 	if t.j.Providers == "" {
-		what = "mirror"
+		store = "mirror"
 	}
 	if why := t.whyNotShared(); why != "" {
-		t.h.Logf("the %s of providers is not used: %s", what, why)
+		t.h.Logf("the %s of providers is not used: %s", store, why)
 		return nil, nil
 	}
 	locked, err := t.locked()
@@ -50,8 +50,8 @@ func (t *terraform) shareProviders(ctx context.Context) (env []string, err error
 		return nil, err
 	}
 	if len(locked) == 0 {
-		t.h.Logf("the %s of providers has only what a lock file names, and there is no %s in the root module: commit what %s providers lock -platform=%s writes",
-			what, lockFileName, t.j.Spec.Engine, providercache.Platform())
+		t.h.Logf("the %s of providers has only providers of a lock file, and there is no %s in the root module: commit the file that %s providers lock -platform=%s writes",
+			store, lockFileName, t.j.Spec.Engine, providercache.Platform())
 		return nil, nil
 	}
 	links, err := t.linkProviders(locked)
@@ -78,8 +78,8 @@ func (t *terraform) shareProviders(ctx context.Context) (env []string, err error
 	return t.providers.env, nil
 }
 
-// linkProviders makes what the cache has of a lock file a filesystem mirror of the run's own, and returns its directory.
-// The mirror has links: the engine's user can write neither the cache nor, through them, what is behind them.
+// linkProviders makes a filesystem mirror for the run, of those providers of the lock file that the cache has, and
+// returns its directory. The mirror consists of links: through them, the engine's user cannot write to the cache.
 func (t *terraform) linkProviders(locked []lockedProvider) (mirror string, err error) {
 	t.providers.found = map[string]providercache.Package{}
 	if t.j.Providers == "" {
@@ -105,7 +105,7 @@ func (t *terraform) linkProviders(locked []lockedProvider) (mirror string, err e
 		t.providers.found[p.source] = found
 	}
 	if unknown > 0 {
-		t.h.Logf("the cache of providers has only what a lock file names by its h1 hash, and %s has none of %s: commit what %s providers lock -platform=%s writes",
+		t.h.Logf("the cache of providers has only providers that a lock file names by their h1 hash, and %s has none of %s: commit the file that %s providers lock -platform=%s writes",
 			lockFileName, text.Count(unknown, "provider"), t.j.Spec.Engine, providercache.Platform())
 	}
 	return t.temp.join(name), nil
@@ -145,22 +145,23 @@ func (t *terraform) locked() ([]lockedProvider, error) {
 	return readLockFile(raw), nil
 }
 
-// leaveProviders says, after init, what came from the cache, and leaves what is not there yet.
-func (t *terraform) leaveProviders() string {
+// handOverProviders says, after init, how many providers came from the cache, and hands over those that the cache
+// lacks.
+func (t *terraform) handOverProviders() string {
 	mirrored := ""
 	if t.providers.mirrored > 0 {
 		mirrored = fmt.Sprintf("; %s from the pool's mirror", text.Count(t.providers.mirrored, "provider"))
 	}
-	if t.j.Providers == "" || t.j.Leave == nil {
+	if t.j.Providers == "" || t.j.HandOverProviders == nil {
 		return mirrored
 	}
 	locked, err := t.locked()
 	if err != nil {
-		return mirrored // the engine could read it, and what it says concerns the cache alone
+		return mirrored // the engine could read it; only the cache needs it here
 	}
 	var used []string
 	var bytes int64
-	left := ""
+	installed := ""
 	for _, p := range locked {
 		info, err := t.data.root.Lstat(path.Join(installedName, p.source, p.version, providercache.Platform()))
 		found, fromCache := t.providers.found[p.source]
@@ -170,11 +171,11 @@ func (t *terraform) leaveProviders() string {
 			used, bytes = append(used, found.Hash), bytes+found.Bytes
 		case info.IsDir():
 			if _, there := providercache.Find(t.j.Providers, providercache.Platform(), p.hashes); !there {
-				left = t.data.join(installedName)
+				installed = t.data.join(installedName)
 			}
 		}
 	}
-	t.j.Leave(left, used)
+	t.j.HandOverProviders(installed, used)
 	if len(used) == 0 {
 		return mirrored
 	}
@@ -186,8 +187,8 @@ const (
 	installedName  = "providers" // in the engine's data directory
 )
 
-// whyNotShared says why neither cache nor mirror is used; empty means that they may be. What the machine or the workspace
-// has configured for providers wins, for the engine takes only one such configuration.
+// whyNotShared says why neither cache nor mirror is used; empty means that they may be. A configuration of providers
+// on the machine or in the workspace wins, because the engine takes only one.
 func (t *terraform) whyNotShared() string {
 	getenv := t.j.Getenv
 	if getenv == nil {
@@ -208,7 +209,7 @@ func (t *terraform) whyNotShared() string {
 			return place + " configures the engine or has providers"
 		}
 	}
-	if f, err := os.Open(t.bin.path); err == nil { //nolint:gosec // G703: it is what is run
+	if f, err := os.Open(t.bin.path); err == nil { //nolint:gosec // G703: it is the program that is run
 		is := providercache.PlatformOf(f)
 		_ = f.Close() // it is only read
 		if is != "" && is != providercache.Platform() {
@@ -221,7 +222,7 @@ func (t *terraform) whyNotShared() string {
 	return ""
 }
 
-// places are where an engine finds its configuration, or providers, without being told.
+// places are the files and directories in which an engine looks for its configuration, or for providers, by itself.
 func places(root, engine string, getenv func(string) string) []string {
 	home := getenv("HOME")
 	in := func(variable, otherwise string) string {
@@ -264,8 +265,8 @@ func isThere(path string) bool {
 }
 
 // unsafeVersion says why a version of an engine gets no links to the cache. If a link lies where OpenTofu installs a
-// provider, these versions write through it (GHSA-wcmj-x466-56mm). Nobody has said which pre-releases of later versions
-// were made before the correction, so those of 1.12.0 count as affected.
+// provider, these versions write through it (GHSA-wcmj-x466-56mm). It is not documented which pre-releases of later
+// versions precede the fix, so those of 1.12.0 count as affected.
 func unsafeVersion(engine string, v *version.Version) string {
 	if engine != api.EngineTofu || v == nil {
 		return ""

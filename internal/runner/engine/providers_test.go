@@ -55,7 +55,7 @@ func (s *shared) begin(t *testing.T, name string, files map[string]string) *run 
 	r.env = map[string]string{"HOME": home, "SSL_CERT_FILE": s.CA}
 	r.job.Providers = s.dir
 	r.job.Getenv = func(name string) string { return r.env[name] }
-	r.job.Leave = func(packages string, used []string) { r.packages, r.used = packages, used }
+	r.job.HandOverProviders = func(packages string, used []string) { r.packages, r.used = packages, used }
 	return r
 }
 
@@ -224,7 +224,7 @@ func TestProviders_WhatIsConfiguredOtherwiseWins(t *testing.T) {
 			change func(r *run)
 			said   string
 		}{
-			"no lock file":               {files: map[string]string{"main.tf": module}, said: "there is no .terraform.lock.hcl in the root module: commit what " + name + " providers lock -platform="},
+			"no lock file":               {files: map[string]string{"main.tf": module}, said: "there is no .terraform.lock.hcl in the root module: commit the file that " + name + " providers lock -platform="},
 			"no hash of an unpacked one": {files: map[string]string{"main.tf": module, ".terraform.lock.hcl": strings.Replace(lock, one.Hash, "zh:00", 1)}, said: ".terraform.lock.hcl has none of 1 provider"},
 			"a configuration":            {files: files, change: func(r *run) { r.env["TF_CLI_CONFIG_FILE"] = config }, said: "the environment has TF_CLI_CONFIG_FILE"},
 			"arguments":                  {files: files, change: func(r *run) { r.env["TF_CLI_ARGS_init"] = "-upgrade" }, said: "the environment has TF_CLI_ARGS_init"},

@@ -54,9 +54,9 @@ type pulumi struct {
 	was    deployment     // its state before the run
 	doc    *document      // the state as it was last seen; nil: none
 	taken  string         // the place that it was taken over from
-	keeps  bool           // what was found is reported for the next run
+	keeps  bool           // found is recorded for the next run
 
-	locking bool // a call that takes the stack's lock has begun and did not end well
+	locking bool // a call that takes the stack's lock was started and did not succeed
 
 	out Outcome
 }
@@ -84,7 +84,7 @@ func runPulumi(ctx context.Context, h Host, j Job) (Outcome, error) {
 	}
 	f := asFailure(ctx, err)
 	if f.Lock == nil {
-		f.Lock = p.lockLeft()
+		f.Lock = p.remainingLock()
 	}
 	return Outcome{State: p.out.State}, f
 }
@@ -141,7 +141,7 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 		return "", err
 	}
 	p.h.Logf("the state is kept in %s, as the stack %s", p.place, p.stack)
-	if err := p.settle(ctx); err != nil {
+	if err := p.resolveState(ctx); err != nil {
 		return "", err
 	}
 	said = fmt.Sprintf("%s %s, backend %s, stack %s", p.j.Spec.Engine, p.bin.version, p.is.Backend, p.stack)
@@ -167,9 +167,10 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 	return said, nil
 }
 
-// install fetches what the program needs. Pulumi lists the directories above it until it finds the file of a policy pack,
-// and fails at one that the engine's user cannot list, as those above the source are. So it is given a path to the source
-// above which lies such a file. It takes the pack for another project, because that is not below the program.
+// install fetches the dependencies of the program. Pulumi lists the directories above it until it finds the file of a
+// policy pack, and fails at one that the engine's user cannot list, such as those above the source. So it gets a path
+// to the source with such a file above it. It takes the pack for another project, because that is not below the
+// program.
 func (p *pulumi) install(ctx context.Context) error {
 	dir := newName("install-", "")
 	below, err := filepath.Rel(cmp.Or(p.j.Top, p.j.Root), p.j.Root)
@@ -199,7 +200,7 @@ func (p *pulumi) prepare() (err error) {
 	if p.home, err = p.privateFolder("pulumi-home-"); err != nil {
 		return err
 	}
-	if at := p.getenv("PULUMI_HOME"); at != "" { // what is installed there is not fetched again
+	if at := p.getenv("PULUMI_HOME"); at != "" { // plugins that are installed there are not fetched again
 		plugins := filepath.Join(at, "plugins")
 		if _, err := os.Stat(plugins); err == nil {
 			err = p.home.linkTo("plugins", plugins)
@@ -240,7 +241,7 @@ func (p *pulumi) getenv(name string) string {
 	return p.j.Getenv(name)
 }
 
-// choose decides what needs no call of pulumi: the stack, and where its state is kept.
+// choose decides the stack and the place of its state. It does not call pulumi.
 func (p *pulumi) choose() (err error) {
 	s := p.j.Spec.State
 	invalid := func(err error) error {

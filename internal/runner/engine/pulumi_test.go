@@ -364,7 +364,7 @@ func TestPulumi_NamesWhatItDoesNotKnowTheEndOf(t *testing.T) {
 	h := withStandIn(t)
 	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
 	out := mustRun(t, h, first)
-	const said = "does not know what became of: creating urn:pulumi:dev::demo::demo:index:Thing::creating, updating urn:pulumi:dev"
+	const said = "does not know the result of: creating urn:pulumi:dev::demo::demo:index:Thing::creating, updating urn:pulumi:dev"
 	_, err := engine.Run(t.Context(), &host{path: h.path, env: append(slices.Clone(h.env), "CUT_OFF=1")}, next(t, h, first, out, workflow.Update, withResources("t", "x")))
 	if f := failure(t, err); !strings.Contains(f.Detail, said) || !strings.Contains(f.Detail, "dayfly run app --op refresh") {
 		t.Errorf("got %s", f.Detail)
@@ -375,7 +375,7 @@ func TestPulumi_NamesWhatItDoesNotKnowTheEndOf(t *testing.T) {
 	}{{workflow.Preview, true}, {workflow.Update, true}, {workflow.Refresh, true}, {workflow.Preview, false}} {
 		again := &host{path: h.path, env: h.env}
 		out = mustRun(t, again, next(t, h, first, out, one.op, withResources("t", "x")))
-		if got := strings.Contains(again.text(), "WARNING: pulumi was cut off, and "+said); got != one.warned {
+		if got := strings.Contains(again.text(), "WARNING: pulumi was interrupted, and "+said); got != one.warned {
 			t.Errorf("%s: it is warned: %t, want %t\n%s", one.op, got, one.warned, again.text())
 		}
 	}

@@ -23,11 +23,11 @@ import (
 
 const (
 	stackResource = "pulumi:pulumi:Stack" // the root of every stack, which stands for nothing in the world
-	blinded       = "[secret]"            // what pulumi shows in place of a secret value
+	blinded       = "[secret]"            // pulumi shows it in place of a secret value
 	maxMessages   = 200                   // of one preview that go to the log
 )
 
-// pulumiProject is what Pulumi.yaml says that concerns the runner.
+// pulumiProject is the part of Pulumi.yaml that concerns the runner.
 type pulumiProject struct {
 	Name    string `yaml:"name"`
 	Backend struct {
@@ -43,11 +43,11 @@ func projectFiles() []string { return []string{"Pulumi.yaml", "Pulumi.yml", "Pul
 
 var projectForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`) })
 
-// readProject reads what Pulumi.yaml says.
+// readProject reads Pulumi.yaml.
 func readProject(raw []byte, file string) (pulumiProject, error) {
 	p := pulumiProject{file: file}
 	if err := yaml.Unmarshal(raw, &p); err != nil {
-		return p, fmt.Errorf("%s is not YAML", file) // the error of a decoder may quote what it could not read
+		return p, fmt.Errorf("%s is not YAML", file) // the error of a decoder may quote values
 	}
 	if !projectForm().MatchString(p.Name) {
 		return p, fmt.Errorf("%s names no project: name has 1 to 100 characters of A-Z, a-z, 0-9, ., _ and -", file)
@@ -60,8 +60,8 @@ func (p pulumiProject) settings(stack string) string {
 	return path.Join(p.ConfigDir, "Pulumi."+stack+path.Ext(p.file))
 }
 
-// asDeclared returns the value of a variable: a text that is JSON as what it stands for, where the project declares a list
-// or an object. In all other places Pulumi wants the text.
+// asDeclared returns the value of a variable: a JSON text is decoded if the project declares a list or an object. In
+// all other cases Pulumi wants the text.
 func (p pulumiProject) asDeclared(name string, value any) any {
 	short := strings.TrimPrefix(name, p.Name+":")
 	written, ok := value.(string)
@@ -93,8 +93,8 @@ func (p pulumiProject) shortStack(name string) (string, error) {
 	return short, nil
 }
 
-// withSettings returns the settings of a stack with the workspace's variables among them, and with what its secrets are
-// encrypted by, where only the state has kept that. All else stays.
+// withSettings returns the settings of a stack with the workspace's variables, and with the secrets provider if only
+// the state has it. The rest is unchanged.
 func withSettings(raw []byte, project pulumiProject, variables map[string]any, secrets secretsProvider) ([]byte, error) {
 	doc := yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{{Kind: yaml.MappingNode}}}
 	if len(bytes.TrimSpace(raw)) > 0 {
@@ -103,7 +103,7 @@ func withSettings(raw []byte, project pulumiProject, variables map[string]any, s
 		}
 	}
 	top := doc.Content[0]
-	secrets.settle(top)
+	secrets.addTo(top)
 	if len(variables) > 0 {
 		config := settingOf(top, "config")
 		if config == nil || config.Kind != yaml.MappingNode {
@@ -157,7 +157,7 @@ func setSetting(of *yaml.Node, key string, value *yaml.Node) {
 	}
 }
 
-// secretsProvider is what a state says of how its secrets are encrypted. It holds no key that is of use alone.
+// secretsProvider is how the secrets of a state are encrypted. It holds no key that is of use alone.
 type secretsProvider struct {
 	State struct {
 		Salt         string `json:"salt"`
@@ -166,8 +166,8 @@ type secretsProvider struct {
 	} `json:"state"`
 }
 
-// settle writes it into the settings of a stack that do not say it. Pulumi would take the passphrase for all else.
-func (s secretsProvider) settle(top *yaml.Node) {
+// addTo adds it to the settings of a stack that have none. Without it, Pulumi would use the passphrase.
+func (s secretsProvider) addTo(top *yaml.Node) {
 	said := map[string]string{"encryptionsalt": s.State.Salt, "encryptedkey": s.State.EncryptedKey, "secretsprovider": ""}
 	if s.State.EncryptedKey != "" {
 		said["secretsprovider"] = s.State.URL
@@ -184,7 +184,8 @@ func (s secretsProvider) settle(top *yaml.Node) {
 	}
 }
 
-// deployment is what is read of a state, in the form of an export or of the file of a backend. Values are not.
+// deployment is the part of a state that is read, in the form of an export or of the file of a backend. It has no
+// values.
 type deployment struct {
 	Manifest struct {
 		Time time.Time `json:"time"`
@@ -196,7 +197,7 @@ type deployment struct {
 		Provider string `json:"provider"`
 		Delete   bool   `json:"delete"` // it waits for its end, and another one has its place
 	} `json:"resources"`
-	Pending []struct { // what pulumi had begun when it was cut off
+	Pending []struct { // operations that were running when pulumi was interrupted
 		Type     string `json:"type"` // such as creating
 		Resource struct {
 			URN string `json:"urn"`
@@ -204,7 +205,7 @@ type deployment struct {
 	} `json:"pending_operations"`
 }
 
-// pending says what pulumi does not know the end of; empty where there is nothing.
+// pending lists the operations whose result pulumi does not know; empty if there are none.
 func (d deployment) pending() string {
 	var all []string
 	for _, op := range d.Pending {
@@ -213,7 +214,7 @@ func (d deployment) pending() string {
 	if len(all) == 0 {
 		return ""
 	}
-	return "pulumi was cut off, and does not know what became of: " + text.Some(all, maxTold)
+	return "pulumi was interrupted, and does not know the result of: " + text.Some(all, maxListed)
 }
 
 func readDeployment(raw []byte) (deployment, error) {
@@ -256,7 +257,7 @@ func (d deployment) managed() []managed {
 	return out
 }
 
-// digestOfPreview is what is read of the JSON form of a preview.
+// digestOfPreview is the part of a preview's JSON form that is read.
 type digestOfPreview struct {
 	Steps []struct {
 		Op             string                     `json:"op"`
@@ -273,7 +274,7 @@ type digestOfPreview struct {
 	ChangeSummary map[string]int `json:"changeSummary"`
 }
 
-// readPreview reads the JSON form of a preview: what it would do, and what it said.
+// readPreview reads the JSON form of a preview: its changes and its messages.
 func readPreview(raw []byte, m mode) (summary, []string, error) {
 	var doc digestOfPreview
 	if err := json.Unmarshal(raw, &doc); err != nil {
@@ -309,7 +310,7 @@ func readPreview(raw []byte, m mode) (summary, []string, error) {
 	return s, said, s.finish()
 }
 
-// actionOfStep names what a step would do; empty means nothing, or a part of another step.
+// actionOfStep names the action of a step; empty means none, or a part of another step.
 func actionOfStep(op string, m mode) string {
 	switch op {
 	case "create", "update", "delete", "replace", "read", "import":
@@ -335,7 +336,7 @@ func typeOfURN(urn string) string {
 // providerOf is the package of a provider, such as aws.
 func providerOf(urn string) string { return strings.TrimPrefix(typeOfURN(urn), "pulumi:providers:") }
 
-// topNames returns the properties at which paths begin: what lies deeper may be a value.
+// topNames returns the properties at which paths begin: deeper names may be values.
 func topNames(paths []string) []string {
 	var out []string
 	for _, p := range paths {
@@ -350,8 +351,8 @@ func topNames(paths []string) []string {
 	return slices.Compact(out)
 }
 
-// readStackOutputs reads what `stack output --json` prints, without and with the values of secrets. An output that has a
-// secret in it is one as a whole.
+// readStackOutputs reads the output of `stack output --json`, without and with the values of secrets. An output that
+// has a secret in it is one as a whole.
 func readStackOutputs(raw, open []byte) (found, error) {
 	var shown, opened map[string]json.RawMessage
 	if errors.Join(json.Unmarshal(raw, &shown), json.Unmarshal(open, &opened)) != nil {
@@ -375,8 +376,8 @@ func readStackOutputs(raw, open []byte) (found, error) {
 	return f, nil
 }
 
-// pulumiError picks the error out of what pulumi printed, on one stream or the other. That an operation failed is said
-// anyway.
+// pulumiError returns the error in the output of pulumi, on either stream. The line that an operation failed is left
+// out.
 func pulumiError(printed string) string {
 	last := ""
 	for _, line := range plainLines(printed) {
@@ -408,7 +409,7 @@ func lockOfPulumi(printed string) *api.Lock {
 	return lockOf(map[string]string{"ID": m[2], "Path": file, "Who": m[3], "Created": m[4], "Operation": "pulumi"})
 }
 
-// declaredBackend is where the source or the environment says that the state is kept. A token alone means Pulumi Cloud.
+// declaredBackend is the backend that the source or the environment declares. A token alone means Pulumi Cloud.
 func declaredBackend(p pulumiProject, getenv func(string) string) (address string, code declared) {
 	if getenv == nil {
 		getenv = func(string) string { return "" }
@@ -424,7 +425,7 @@ func declaredBackend(p pulumiProject, getenv func(string) string) (address strin
 	return address, declared{backend: scheme}
 }
 
-// withoutQuery is an address without what only says how to reach it.
+// withoutQuery is an address without its query, which only says how to reach it.
 func withoutQuery(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// operation is the command of pulumi that does what the run is for.
+// operation is the command of pulumi for the run's operation.
 func (p *pulumi) operation() string {
 	switch {
 	case p.mode.destroy:
@@ -25,13 +25,13 @@ func (p *pulumi) operation() string {
 	return "up"
 }
 
-// plan previews the operation, reads what it would do, and writes that and what was said to the log.
+// plan previews the operation, reads its changes, and writes them and the messages to the log.
 func (p *pulumi) plan(ctx context.Context) (string, error) {
 	args := []string{"preview", "--json"}
 	if operation := p.operation(); operation != "up" {
 		args = []string{operation, "--preview-only", "--json"}
 	}
-	out := &buffer{most: maxPlanJSON}
+	out := &buffer{limit: maxPlanJSON}
 	err := p.exec(ctx, stepPlan, p.asked(stepPlan, args...), call{stdout: out, explain: func() string {
 		_, said, _ := readPreview(out.Bytes(), p.mode)
 		return strings.Join(said, "\n")
@@ -68,7 +68,7 @@ func planLine(r api.ResourceChange) string {
 	return line
 }
 
-// apply does what was previewed, as pulumi finds it now, and checks that the state has followed.
+// apply runs the operation that was previewed, which pulumi plans again, and checks that the state has changed.
 func (p *pulumi) apply(ctx context.Context) (string, error) {
 	p.locking = true
 	args := []string{p.operation(), "--yes", "--skip-preview"}
@@ -98,11 +98,11 @@ func (p *pulumi) apply(ctx context.Context) (string, error) {
 	return runtext.Changes(c, true), nil
 }
 
-// cutOff adds to a failure what pulumi had begun and does not know the end of. Its state keeps that.
+// cutOff adds to a failure the operations that pulumi had started and whose end it does not know. Its state has them.
 func (p *pulumi) cutOff(ctx context.Context, failed error) error {
-	look, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+	reading, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 	defer stop()
-	now, _, err := p.export(look)
+	now, _, err := p.export(reading)
 	if err != nil || now.pending() == "" {
 		return failed
 	}
@@ -129,11 +129,11 @@ func (p *pulumi) output(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", stepFailed(stepOutput, err)
 	}
-	p.out.leave(ctx, p.h, p.j.Spec, f)
-	return p.out.take(p.h, f), nil
+	p.out.storeSensitive(ctx, p.h, p.j.Spec, f)
+	return p.out.takeOutputs(p.h, f), nil
 }
 
-// found is what is to be known of the state after the run; nil where the run was to look only.
+// found is the state to record after the run; nil if the run only reads another state than the workspace's own.
 func (p *pulumi) found() *api.StateFound {
 	if !p.keeps {
 		return nil
@@ -146,7 +146,7 @@ func (p *pulumi) found() *api.StateFound {
 	return &f
 }
 
-// env is what every call gets in addition to the environment that the runner builds.
+// env are the variables that every call gets in addition to the environment that the runner builds.
 func (p *pulumi) env() []string {
 	env := append(secretsEnv(p.j.SecretsDir), "PULUMI_HOME="+p.home.path, "PULUMI_SKIP_UPDATE_CHECK=true")
 	if p.address != "" {
@@ -164,7 +164,7 @@ func (p *pulumi) env() []string {
 // on returns the arguments of a command on the stack.
 func (p *pulumi) on(args ...string) []string { return append(args, "--stack", p.stack) }
 
-// asked returns the arguments of a command that does what the run is for, with what the workspace and the run add to it.
+// asked returns the arguments of the run's main command, with those that the workspace and the run add to it.
 func (p *pulumi) asked(step string, args ...string) []string {
 	options := optionsOf(p.j.Spec)
 	for _, urn := range options.Targets {
@@ -185,8 +185,8 @@ func (p *pulumi) asked(step string, args ...string) []string {
 type call struct {
 	dir     string // empty: that of the program
 	stdout  io.Writer
-	silent  bool          // what it says on its error stream does not go to the log
-	explain func() string // what it printed elsewhere, which may say why it failed; nil: nothing
+	silent  bool          // its error stream does not go to the log
+	explain func() string // other output that may explain a failure; nil: none
 }
 
 // run runs pulumi with its output in the log.
@@ -197,7 +197,7 @@ func (p *pulumi) run(ctx context.Context, step string, args []string) error {
 // runIn is run in a directory that pulumi knows by this path.
 func (p *pulumi) runIn(ctx context.Context, dir, step string, args []string) error {
 	log := p.h.LogWriter()
-	said := &tail{most: 32 << 10}
+	said := &tail{limit: 32 << 10}
 	err := p.exec(ctx, step, args, call{dir: dir, stdout: io.MultiWriter(said, log), explain: func() string { return string(said.bytes()) }})
 	if closeErr := log.Close(); closeErr != nil && err == nil {
 		err = notRun(ctx, p.j.Spec.Engine, step, closeErr, nil)
@@ -205,9 +205,9 @@ func (p *pulumi) runIn(ctx context.Context, dir, step string, args []string) err
 	return err
 }
 
-// quiet runs pulumi on the stack and returns what it prints, which does not go to the log.
+// quiet runs pulumi on the stack and returns its output, which does not go to the log.
 func (p *pulumi) quiet(ctx context.Context, step string, args ...string) ([]byte, error) {
-	out := &buffer{most: maxOutputJSON}
+	out := &buffer{limit: maxOutputJSON}
 	err := p.exec(ctx, step, p.on(args...), call{stdout: out})
 	if err == nil && out.over {
 		err = errTooLong
@@ -217,7 +217,7 @@ func (p *pulumi) quiet(ctx context.Context, step string, args ...string) ([]byte
 
 // exec runs pulumi.
 func (p *pulumi) exec(ctx context.Context, step string, args []string, c call) error {
-	said := &tail{most: 32 << 10}
+	said := &tail{limit: 32 << 10}
 	var stderr io.Writer = said
 	var log io.WriteCloser
 	if !c.silent {

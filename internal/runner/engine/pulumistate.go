@@ -14,18 +14,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// settle opens the place and decides by the rules of terraform whether the run may go on with what is in it.
-func (p *pulumi) settle(ctx context.Context) error {
+// resolveState opens the place of the state and decides by the rules of terraform whether the run may use it.
+func (p *pulumi) resolveState(ctx context.Context) error {
 	if p.place.kind == api.StateDirectory {
 		if err := p.openState(ctx); err != nil {
 			return err
 		}
 	}
-	if err := p.look(ctx); err != nil || !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
+	if err := p.readStack(ctx); err != nil || !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
 		return err
 	}
 	spec := p.j.Spec
-	s := sight{
+	s := stateFindings{
 		place: p.place.String(), is: p.is, doc: p.doc, known: spec.Known, withheld: spec.Withheld,
 		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
 	}
@@ -39,14 +39,14 @@ func (p *pulumi) settle(ctx context.Context) error {
 				"%s, and a stack is not taken over from there", overriding(p.is.Declared, p.place.String()))
 		}
 	}
-	v, err := judge(s)
+	v, err := decide(s)
 	if err != nil {
 		return err
 	}
-	if v.say != "" {
-		p.h.Logf("%s", v.say)
+	if v.note != "" {
+		p.h.Logf("%s", v.note)
 	}
-	if err := own(ctx, p.h, spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
+	if err := claimStates(ctx, p.h, spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
 		return err
 	}
 	if v.take != nil {
@@ -61,7 +61,7 @@ func (p *pulumi) settle(ctx context.Context) error {
 	return nil
 }
 
-// openState opens the workspace's own directory, or a copy of what it has of the stack for a run that only reads.
+// openState opens the workspace's own directory, or a copy of its state of the stack for a run that only reads.
 func (p *pulumi) openState(ctx context.Context) (err error) {
 	if p.j.StateDir == "" {
 		return &Failure{Reason: workflow.ReasonStateNotKept, Detail: "the workspace's state has kind directory, and this runner was given no directory for it"}
@@ -86,11 +86,12 @@ func (p *pulumi) usePrivate() (err error) {
 		return err
 	}
 	p.private, p.stack, p.address = true, p.short, "file://"+p.state.path
-	return p.form()
+	return p.markFormat()
 }
 
-// form says of a directory what form its states have. Without it, pulumi would look for those of its first versions.
-func (p *pulumi) form() error {
+// markFormat writes the file that names the format of a directory's states. Without it, pulumi would expect the
+// format of its first versions.
+func (p *pulumi) markFormat() error {
 	err := p.state.mkdirs(path.Dir(directoryForms))
 	if _, missing := p.state.root.Lstat(directoryForms); err == nil && missing != nil {
 		err = p.state.write(directoryForms, []byte(directoryForm))
@@ -98,7 +99,7 @@ func (p *pulumi) form() error {
 	return err
 }
 
-// prune removes the oldest files of what pulumi keeps beside a state of each update. Nobody else does.
+// prune removes the oldest history and backup files, which pulumi adds at each update and never removes.
 func (p *pulumi) prune() error {
 	for _, kind := range []string{"history", "backups"} {
 		dir := path.Join(".pulumi", kind, p.project.Name, p.short)
@@ -115,14 +116,14 @@ func (p *pulumi) prune() error {
 	return nil
 }
 
-// look reads the state of the stack. One without resources counts as a state only if the last run left it so: else there
-// may have been another one.
-func (p *pulumi) look(ctx context.Context) (err error) {
+// readStack reads the state of the stack. A state without resources counts only if the last run recorded it: else
+// there may have been another one.
+func (p *pulumi) readStack(ctx context.Context) (err error) {
 	if p.was, p.exists, err = p.export(ctx); err != nil || !p.exists {
 		return err
 	}
 	if said := p.was.pending(); said != "" {
-		p.h.Logf("WARNING: %s. A refresh corrects the state; what was being created, and exists, has to be imported", said)
+		p.h.Logf("WARNING: %s. A refresh corrects the state; resources that were created have to be imported", said)
 	}
 	doc := p.was.document(p.lineage())
 	known := p.j.Spec.Known
@@ -132,12 +133,12 @@ func (p *pulumi) look(ctx context.Context) (err error) {
 	return nil
 }
 
-// lineage is what a stack has of the kind: its own name.
+// lineage is the name of the stack, which serves as its lineage.
 func (p *pulumi) lineage() string { return p.project.Name + "/" + p.short }
 
-// export asks for the state; exists is false where there is no such stack.
+// export reads the state; exists is false if there is no such stack.
 func (p *pulumi) export(ctx context.Context) (d deployment, exists bool, err error) {
-	out := &buffer{most: maxDeployment}
+	out := &buffer{limit: maxDeployment}
 	err = p.exec(ctx, "stack export", p.on("stack", "export"), call{stdout: out, silent: true})
 	if f, ok := errors.AsType[*Failure](err); ok && strings.Contains(f.Detail, noStack) {
 		return d, false, nil
@@ -162,7 +163,7 @@ func (p *pulumi) elsewhere() ([]otherState, error) {
 				"the code declares the backend %s, which is not part of the source", quote(p.declared))
 		}
 	}
-	add := func(f *folder, dir, name, what string) error {
+	add := func(f *folder, dir, name, description string) error {
 		file := path.Join(dir, p.project.stateFile(p.short))
 		raw, err := f.read(file, maxDeployment)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -173,10 +174,10 @@ func (p *pulumi) elsewhere() ([]otherState, error) {
 			d, err = readDeployment(raw)
 		}
 		if err != nil {
-			return runnerError(fmt.Errorf("state in %s: %w", what, err))
+			return runnerError(fmt.Errorf("state in %s: %w", description, err))
 		}
 		if doc := d.document(p.lineage()); doc.holds() {
-			out = append(out, otherState{name: name, what: what, doc: doc, from: f, file: file})
+			out = append(out, otherState{name: name, description: description, doc: doc, from: f, file: file})
 		}
 		return nil
 	}
@@ -207,14 +208,14 @@ func (p *pulumi) takeOver(ctx context.Context, c otherState) (err error) {
 		return elsewhere("Move the stack there with pulumi stack export and pulumi stack import",
 			"a stack is taken over into a directory only, and not into %s", p.place)
 	default:
-		err = p.form()
+		err = p.markFormat()
 	}
 	if err == nil {
-		p.taken = text.Cut(c.what, 250)
+		p.taken = text.Cut(c.description, 250)
 		err = copyDocument(c, p.state, p.project.stateFile(p.short))
 	}
 	if err == nil {
-		err = p.look(ctx)
+		err = p.readStack(ctx)
 	}
 	if err == nil && (!p.doc.holds() || p.doc.lacks(c.doc)) {
 		err = &Failure{Reason: workflow.ReasonStateElsewhere, Detail: fmt.Sprintf("the state was not taken over completely: it was %s, and there is now %s", c, p.doc)}
@@ -222,7 +223,7 @@ func (p *pulumi) takeOver(ctx context.Context, c otherState) (err error) {
 	return err
 }
 
-// list shows what is in the state.
+// list shows the resources in the state.
 func (p *pulumi) list(context.Context) (string, error) {
 	log := p.h.LogWriter()
 	for _, r := range p.was.Resources {
@@ -235,7 +236,7 @@ func (p *pulumi) list(context.Context) (string, error) {
 	return text.Count(len(p.was.Resources), "resource"), nil
 }
 
-// unlock releases the lock that the run names. In a directory it is a file; elsewhere pulumi releases all that there are.
+// unlock releases the lock that the run names. In a directory it is a file; elsewhere pulumi releases all locks.
 func (p *pulumi) unlock(ctx context.Context) (string, error) {
 	id := p.j.Spec.LockID
 	if p.place.kind != api.StateDirectory {
@@ -254,8 +255,8 @@ func (p *pulumi) unlock(ctx context.Context) (string, error) {
 	return "lock " + id + " is released", nil
 }
 
-// lockLeft is the lock that a killed run left behind in its directory.
-func (p *pulumi) lockLeft() *api.Lock {
+// remainingLock is the lock in the directory of a run that was killed.
+func (p *pulumi) remainingLock() *api.Lock {
 	if p.state == nil || !p.locking {
 		return nil
 	}

@@ -19,7 +19,7 @@ const pulledName = api.PlanDir + stateName
 
 // pullState keeps the state, as it is, as an artifact.
 func (t *terraform) pullState(ctx context.Context) (string, error) {
-	if err := t.h.Still(ctx); err != nil {
+	if err := t.h.EndProcesses(ctx); err != nil {
 		return "", runnerError(err)
 	}
 	doc, from, name, err := t.stateFile(ctx)
@@ -43,7 +43,7 @@ func (t *terraform) pullState(ctx context.Context) (string, error) {
 // pushState makes a document that a person has placed, or that was approved, the state of the workspace. The engine
 // itself compares lineage and serial.
 func (t *terraform) pushState(ctx context.Context) (string, error) {
-	if err := t.h.Still(ctx); err != nil {
+	if err := t.h.EndProcesses(ctx); err != nil {
 		return "", runnerError(err)
 	}
 	name := newName("pushed-", ".tfstate")
@@ -59,7 +59,7 @@ func (t *terraform) pushState(ctx context.Context) (string, error) {
 	if err := pushable(before, doc, t.j.Spec.Push.Force); err != nil {
 		return "", err
 	}
-	if err := t.own(ctx, doc); err != nil {
+	if err := t.claimState(ctx, doc); err != nil {
 		return "", err
 	}
 	if err := t.pushFile(ctx, name, t.j.Spec.Push.Force); err != nil {
@@ -114,11 +114,11 @@ func pushable(there, pushed *document, force bool) error {
 }
 
 func notPushed() error {
-	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: "what is to be pushed is not a whole state document, so nothing was pushed"}
+	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: "the file is not a whole state document, so nothing was pushed"}
 }
 
-// leavePush compares the state that is to be pushed with the one that is there, and keeps it to be approved.
-func (t *terraform) leavePush(ctx context.Context) (string, error) {
+// storePush compares the state to be pushed with the current one, and stores it for approval.
+func (t *terraform) storePush(ctx context.Context) (string, error) {
 	raw, err := t.input(ctx, maxPlanFile)
 	if err != nil {
 		return "", err
@@ -127,10 +127,10 @@ func (t *terraform) leavePush(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return s.text(t.mode), t.leave(ctx, s, map[string][]byte{entryState: raw}, s.same)
+	return s.text(t.mode), t.storeBundle(ctx, s, map[string][]byte{entryState: raw}, s.same)
 }
 
-// comparePushed says what a push would change in the state: which resources it would no longer have, or have anew.
+// comparePushed summarises the changes of a push to the state: which resources it would remove, add or change.
 func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, error) {
 	pushed, err := readDocument(bytes.NewReader(raw))
 	if err != nil || pushed == nil {
@@ -142,7 +142,7 @@ func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, err
 		err = pushable(doc, pushed, t.j.Spec.Push.Force)
 	}
 	if err == nil {
-		err = t.own(ctx, pushed)
+		err = t.claimState(ctx, pushed)
 	}
 	if err != nil {
 		return summary{}, err
@@ -176,8 +176,8 @@ type contents struct {
 	Outputs map[string]any
 }
 
-// compareStates summarises what becomes of a state by a push. A resource that is in the new one only counts as created,
-// one that is in the old one only is forgotten, and counts as destroyed.
+// compareStates summarises the difference between two states. A resource only in the new one counts as created, one
+// only in the old one as destroyed (forgotten).
 func compareStates(before, after []byte) (summary, error) {
 	was, err := readContents(before)
 	if err != nil {
@@ -238,7 +238,7 @@ func readContents(raw []byte) (stateContents, error) {
 	if len(raw) > 0 {
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.UseNumber()
-		if err := dec.Decode(&doc); err != nil { // the error of a decoder may quote what it could not read
+		if err := dec.Decode(&doc); err != nil { // the error of a decoder may quote values
 			return all, errors.New("the two states cannot be compared: one of them is in a form that this version cannot read")
 		}
 	}

@@ -147,7 +147,7 @@ func TestRun_PushesAStateThatTheEngineEncrypts(t *testing.T) {
 		return h, err
 	}
 	h, err := push(workflow.Preview)
-	if err != nil || !strings.Contains(h.steps[1].Text, "what it changes is not known") {
+	if err != nil || !strings.Contains(h.steps[1].Text, "its changes are not known") {
 		t.Errorf("preview of a push: %v, %+v", err, h.steps)
 	}
 	if h, err := push(workflow.StatePush); err != nil || !strings.Contains(h.steps[1].Text, "how many resources it holds is not known") {

@@ -15,14 +15,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What a report of terragrunt says of a unit.
+// The results of a unit in a report of terragrunt.
 const (
 	unitSucceeded = "succeeded"
 	unitSkipped   = "early exit" // because one that it needs has failed
 	unitExcluded  = "excluded"
 )
 
-// unit is what became of one unit.
+// unit is the result of one unit.
 type unit struct {
 	name   string // its path below the directory of the run
 	result string
@@ -37,14 +37,14 @@ func (u unit) broke() bool {
 // ended is how terragrunt ended over all units.
 type ended struct {
 	code    int
-	units   []unit // by name; none where there is no report
+	units   []unit // by name; none if there is no report
 	printed string
-	root    string // the directory of the run, as the units' paths in what is printed begin
+	root    string // the directory of the run, with which the units' paths in the output begin
 }
 
 // readReport reads a run report in JSON.
 func readReport(raw []byte, root string) ([]unit, error) {
-	var list []struct{ Name, Result, Cause string } // in whatever case the keys are
+	var list []struct{ Name, Result, Cause string } // keys in any case
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, errors.New("it is in a form that this version cannot read")
 	}
@@ -80,21 +80,21 @@ func (e ended) result(name string) string {
 	return ""
 }
 
-// failed says whether any unit did not do what it should.
+// failed says whether a unit failed or was not run.
 func (e ended) failed() bool {
 	return e.code != 0 || len(e.named(unitSucceeded, unitExcluded)) < len(e.units)
 }
 
-// noOutputsYet is in the error of a unit without mock_outputs whose dependency was never applied.
+// noOutputsYet is part of the error of a unit without mock_outputs if its dependency was never applied.
 const noOutputsYet = "detected no outputs"
 
-// tooEarly says whether what failed did so only because what it needs was never applied.
+// tooEarly says whether all failed units failed only because their dependencies were never applied.
 func (e ended) tooEarly() bool {
 	return len(e.units) > 0 && !slices.ContainsFunc(e.units, func(u unit) bool { return u.broke() && !strings.Contains(e.causeOf(u), noOutputsYet) })
 }
 
-// causeOf is what made a unit fail. The report says nothing of one that could not begin, but then it was printed: missing
-// outputs with the paths of both units, all else on lines that begin with the unit's name.
+// causeOf is the cause of a unit's failure. The report has none for a unit that could not start, but terragrunt
+// prints it: missing outputs with the paths of both units, other causes on lines that begin with the unit's name.
 func (e ended) causeOf(u unit) string {
 	if u.cause != "" {
 		return u.cause
@@ -112,11 +112,11 @@ func (e ended) causeOf(u unit) string {
 	return own.String()
 }
 
-// failure tells of each unit what became of it.
+// failure lists the result of each unit.
 func (e ended) failure(step string) error {
 	detail := fmt.Sprintf("%s failed with exit code %d", step, e.code)
 	if len(e.units) == 0 {
-		detail += fmt.Sprintf(": %s; its log has what became of each unit", firstOf(e.printed))
+		detail += fmt.Sprintf(": %s; its log has the result of each unit", firstOf(e.printed))
 		return &Failure{Reason: workflow.ReasonStepFailed, Detail: text.Middle(detail, maxDetail)}
 	}
 	var parts []string
@@ -130,7 +130,7 @@ func (e ended) failure(step string) error {
 		}
 	}
 	for _, p := range []struct{ result, words string }{
-		{unitSkipped, "not run, because one that they need has failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
+		{unitSkipped, "not run, because a dependency failed:  "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
 	} {
 		if names := e.named(p.result); len(names) > 0 {
 			parts = append(parts, p.words+text.Some(names, maxNamed))
@@ -143,12 +143,12 @@ func (e ended) failure(step string) error {
 // maxNamed is how many units of one result a failure names.
 const maxNamed = 10
 
-// logPrefix is what terragrunt puts before each line of what a unit prints.
+// logPrefix is the prefix of terragrunt before each line that a unit prints.
 var logPrefix = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d+ +[A-Z]+ +(?:\[[^\]\n]*\] )?(?:(?:tofu|terraform): ?)?`)
 })
 
-// firstOf is the first error in what terragrunt printed, or said of a unit.
+// firstOf is the first error in the output of terragrunt, or in its report of a unit.
 func firstOf(printed string) string {
 	plain := logPrefix().ReplaceAllString(text.WithoutEscapes(printed), "")
 	first := cmp.Or(firstError(plain), text.Middle(strings.Join(strings.Fields(plain), " "), maxDetail/maxCauses), "its log has the cause")

@@ -24,8 +24,8 @@ const (
 	workspacesName = "terraform.tfstate.d"
 	lockInfoName   = ".terraform.tfstate.lock.info"
 
-	// Where the local backend finds the state of a run, below the root module. It is the same in every job, because
-	// a plan file carries its backend: an absolute path would be that of another task, long gone.
+	// The directory of the local backend's state, below the root module. It is the same in every job, because a plan
+	// file includes its backend: an absolute path would be that of an earlier task.
 	localDir = ".dayfly/state"
 )
 
@@ -77,14 +77,14 @@ func notKept(backend string) error {
 	}
 }
 
-// overrideDocument tells the engine where the state is kept.
+// overrideDocument is a file for the engine that declares the backend.
 func overrideDocument(backend string, settings map[string]any) ([]byte, error) {
 	return json.MarshalIndent(map[string]any{
 		"terraform": map[string]any{"backend": map[string]any{backend: settings}},
 	}, "", "  ")
 }
 
-// settings are those of a place that is not the code's, as the type of a backend and what it is told.
+// settings are the type and the settings of the backend for a place other than the code's.
 func (p place) settings() (backend string, settings map[string]any) {
 	if p.kind == api.StateS3 {
 		return "s3", s3Settings(p.bucket, p.key)
@@ -106,7 +106,7 @@ func s3Settings(s api.State, key string) map[string]any {
 		}
 		settings["endpoints"] = map[string]any{"s3": s.Endpoint}
 		settings["use_path_style"] = true
-		// What only AWS's own services answer.
+		// Calls that only AWS's own services answer.
 		settings["skip_credentials_validation"] = true
 		settings["skip_requesting_account_id"] = true
 		settings["skip_metadata_api_check"] = true
@@ -141,8 +141,8 @@ const (
 )
 
 // copyState copies one state of a directory for a run that only reads it. It copies nothing if there is none yet.
-// The engine of another run may be writing it at this moment, in place: then what is there is
-// not a whole document, or an empty file beside a lock, and the copy is made again.
+// The engine of another run may be writing it at this moment, in place: then the file is not a whole document, or is
+// empty beside a lock, and the copy is made again.
 func copyState(ctx context.Context, stateDir, name string, to *folder) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, copyWait, fmt.Errorf("the state is still not a whole document after %s", copyWait))
 	defer cancel()
@@ -170,7 +170,7 @@ func copyState(ctx context.Context, stateDir, name string, to *folder) error {
 }
 
 func tryCopy(from *folder, name string, to *folder) (whole bool, err error) {
-	in, err := from.open(name) // a link may lead to what the engine must not read
+	in, err := from.open(name) // a link may lead to a file that the engine must not read
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}

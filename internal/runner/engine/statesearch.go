@@ -12,10 +12,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// look gathers what judge decides on.
-func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, error) {
+// findStates collects the findings for decide.
+func (t *terraform) findStates(ctx context.Context, overridden *otherState) (stateFindings, error) {
 	spec := t.j.Spec
-	s := sight{
+	s := stateFindings{
 		place: t.place.String(), is: t.is, doc: t.doc, known: spec.Known, withheld: spec.Withheld,
 		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
 	}
@@ -24,7 +24,7 @@ func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, er
 	}
 	var err error
 	if t.doc == nil || spec.TakeOver {
-		if s.found, err = t.beside(); err != nil {
+		if s.found, err = t.besideCode(); err != nil {
 			return s, err
 		}
 	}
@@ -35,8 +35,8 @@ func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, er
 	if err != nil {
 		return s, err
 	}
-	// What the source's own init has set up is only of interest where the run uses what the code declares: any other
-	// place is the workspace's own to name.
+	// The backend of the source's own init matters only if the run uses the backend that the code declares: any other
+	// place is the workspace's choice.
 	if own.Type == t.settings.Type && t.place.kind == api.StateSource {
 		s.differs = differing(own.Type, own.Config, t.settings.Config)
 	} else if own.Type != "" && own.Type != "local" && !t.overrides() {
@@ -45,7 +45,7 @@ func (t *terraform) look(ctx context.Context, overridden *otherState) (sight, er
 	if t.doc != nil {
 		return s, nil
 	}
-	olds, err := t.olds(ctx)
+	olds, err := t.earlierStates(ctx)
 	s.found = append(s.found, olds...)
 	if err != nil {
 		return s, err
@@ -82,7 +82,7 @@ func (t *terraform) asideBackend() (backendRecord, error) {
 }
 
 // beside lists the states that lie beside the code.
-func (t *terraform) beside() ([]otherState, error) {
+func (t *terraform) besideCode() ([]otherState, error) {
 	if err := t.code.outside(); err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (t *terraform) beside() ([]otherState, error) {
 			return runnerError(fmt.Errorf("state beside the code: %w", err))
 		}
 		if doc.holds() {
-			out = append(out, otherState{name: name, what: file + " beside the code", doc: doc, from: f, file: file, main: name == t.workspace})
+			out = append(out, otherState{name: name, description: file + " beside the code", doc: doc, from: f, file: file, main: name == t.workspace})
 		}
 		return nil
 	}
@@ -122,23 +122,23 @@ func (t *terraform) beside() ([]otherState, error) {
 	return out, nil
 }
 
-// outside refuses code whose backend local keeps its state where this run may not look: a runner that is root must not
-// tell what lies there, not even whether something does.
+// outside refuses code whose backend local keeps its state outside the source: a runner that is root must not reveal
+// files there, not even whether they exist.
 func (d declared) outside() error {
 	const todo = "Move the state beside the code, or run it again with --begin-anew to go on without it"
 	if d.computed {
-		return elsewhere(todo, "the code declares the backend local with a path that it computes, so where its state lies is not known")
+		return elsewhere(todo, "the code declares the backend local with a path that it computes, so the place of its state is not known")
 	}
 	for _, one := range [][2]string{{"path", d.path}, {"workspace_dir", d.workspaceDir}} {
 		if one[1] != "" && !filepath.IsLocal(filepath.FromSlash(one[1])) {
-			return elsewhere(todo, "the code declares the backend local with the %s %s, which is not below its root module; what lies there was not looked at", one[0], quote(one[1]))
+			return elsewhere(todo, "the code declares the backend local with the %s %s, which is not below its root module, and was not read", one[0], quote(one[1]))
 		}
 	}
 	return nil
 }
 
 // olds lists the states in other places: where the workspace itself had its own, and those of deleted namesakes.
-func (t *terraform) olds(ctx context.Context) ([]otherState, error) {
+func (t *terraform) earlierStates(ctx context.Context) ([]otherState, error) {
 	var out []otherState
 	for _, dir := range t.j.StateOlds {
 		f, err := openFolder(dir, nil)
@@ -152,7 +152,7 @@ func (t *terraform) olds(ctx context.Context) ([]otherState, error) {
 		}
 		if doc.holds() {
 			key := filepath.Base(dir)
-			out = append(out, otherState{name: key, what: t.whose(key), doc: doc, from: f, file: statePath(t.workspace)})
+			out = append(out, otherState{name: key, description: t.locationOf(key), doc: doc, from: f, file: statePath(t.workspace)})
 		}
 	}
 	for _, p := range t.oldBuckets() {
@@ -161,14 +161,14 @@ func (t *terraform) olds(ctx context.Context) ([]otherState, error) {
 			return out, err
 		}
 		if doc.holds() {
-			out = append(out, otherState{name: path.Base(path.Dir(p.key)), what: "the state " + p.String(), doc: doc, from: t.temp, file: file})
+			out = append(out, otherState{name: path.Base(path.Dir(p.key)), description: "the state " + p.String(), doc: doc, from: t.temp, file: file})
 		}
 	}
 	return out, nil
 }
 
-// whose says whose directory of states that is.
-func (t *terraform) whose(key string) string {
+// locationOf describes a directory of states.
+func (t *terraform) locationOf(key string) string {
 	where := place{kind: api.StateDirectory, key: t.j.Spec.Organization + "/" + key}.String()
 	if key == t.j.Spec.State.Key {
 		return where

@@ -18,7 +18,7 @@ func (t *terraform) takeOver(ctx context.Context, c otherState) error {
 			Detail: fmt.Sprintf("a preview takes a state over into a private copy only, and a plan that was made on a copy cannot be applied to %s. Put the state there first, with: dayfly state push %s FILE", t.place, t.j.Spec.Workspace),
 		}
 	}
-	t.taken = text.Cut(c.what, 250)
+	t.taken = text.Cut(c.description, 250)
 	if t.readOnly || t.place.kind == api.StateDirectory {
 		if t.place.kind != api.StateDirectory {
 			if err := t.privateState(); err != nil {

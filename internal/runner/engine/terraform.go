@@ -23,16 +23,16 @@ import (
 type terraform struct {
 	h        Host
 	j        Job
-	op       workflow.Operation // whose plan it is: that of the run, or the one that it makes a plan for
+	op       workflow.Operation // operation of the plan: the run's, or the one that it prepares
 	mode     mode
 	readOnly bool
-	silent   bool // what it runs is not shown
+	silent   bool // its commands are not shown
 	bin      binary
 
 	temp   *folder // of this run
 	root   *folder // the root module
 	data   *folder // TF_DATA_DIR
-	aside  *folder // what the source had beside the root module; nil: nothing
+	aside  *folder // state files of the source, beside the root module; nil: none
 	state  *folder // with a directory of states, that or a copy
 	opened []*folder
 
@@ -40,7 +40,7 @@ type terraform struct {
 	planFile    string
 	varFile     string // of the workspace's variables
 	runVarFile  string // of the run's
-	backendFile string // what completes the backend of the code
+	backendFile string // settings that complete the backend of the code
 
 	code      declared
 	place     place
@@ -49,15 +49,15 @@ type terraform struct {
 	is        api.StateFound // the place, as it is known again
 	doc       *document      // the state as it was last seen
 	taken     string         // the place that it was taken over from
-	keeps     bool           // what was found is reported for the next run
+	keeps     bool           // found is recorded for the next run
 
 	providers providers // from the cache
 
-	approved *approved // the plan to apply; nil: the run makes its own
-	pinned   []byte    // the plan file that policies have seen, or that was approved: it alone is applied; nil: any
-	shown    Policed   // what policies read of the plan
+	approved *approved    // the plan to apply; nil: the run makes its own
+	pinned   []byte       // the plan file that policies have seen, or that was approved: it alone is applied; nil: any
+	shown    PolicyInputs // the input of policies
 
-	locking bool // a call that takes the state's lock has begun and did not end well
+	locking bool // a call that takes the state's lock was started and did not succeed
 	out     Outcome
 }
 
@@ -135,16 +135,18 @@ func (t *terraform) writeVariables(variables map[string]any) (string, error) {
 
 // laid is the name of the n-th file of variables that lies beside the code. Both engines read it by themselves, after the
 // code's own.
-func laid(n int, ending string) string { return fmt.Sprintf("~dayfly-%02d.auto.tfvars%s", n, ending) }
+func placedVariables(n int, ending string) string {
+	return fmt.Sprintf("~dayfly-%02d.auto.tfvars%s", n, ending)
+}
 
-// layVariables puts the files of variables that plan is given beside the code too, where other commands need them: with
+// placeVariables puts the files of variables that plan is given beside the code too, where other commands need them: with
 // tofu, backends and sources of modules may have variables, and an ephemeral variable is asked for again when a plan is
 // applied. The names are ours: a file of such a name in the source is not part of the code.
-func (t *terraform) layVariables() error {
+func (t *terraform) placeVariables() error {
 	if !t.code.asks {
 		return nil
 	}
-	if err := t.liftVariables(); err != nil {
+	if err := t.removeVariables(); err != nil {
 		return err
 	}
 	for n, name := range t.varFiles() {
@@ -161,7 +163,7 @@ func (t *terraform) layVariables() error {
 			if path.Ext(name) == ".json" {
 				ending = ".json"
 			}
-			err = t.root.write(laid(n, ending), raw)
+			err = t.root.write(placedVariables(n, ending), raw)
 		}
 		if err != nil {
 			return runnerError(fmt.Errorf("write variables: %w", err))
@@ -170,11 +172,11 @@ func (t *terraform) layVariables() error {
 	return nil
 }
 
-// liftVariables removes these files.
-func (t *terraform) liftVariables() error {
+// removeVariables removes these files.
+func (t *terraform) removeVariables() error {
 	for n := range t.varFiles() {
 		for _, ending := range []string{"", ".json"} {
-			if err := t.root.root.Remove(laid(n, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := t.root.root.Remove(placedVariables(n, ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return runnerError(fmt.Errorf("remove variables: %w", err))
 			}
 		}
@@ -202,7 +204,7 @@ func (t *terraform) steps(ctx context.Context) error {
 		})
 	}
 	if err == nil {
-		err = t.police(ctx)
+		err = t.checkPolicies(ctx)
 	}
 	if err != nil || t.mode.evaluate {
 		return err
@@ -218,7 +220,7 @@ func (t *terraform) steps(ctx context.Context) error {
 		if t.mode.apply {
 			return t.h.Step(ctx, stepState, t.pushState)
 		}
-		return t.h.Step(ctx, stepPlan, t.leavePush)
+		return t.h.Step(ctx, stepPlan, t.storePush)
 	}
 	if !t.mode.apply {
 		return err
@@ -241,22 +243,22 @@ func (t *terraform) init(ctx context.Context) (text string, err error) {
 	}
 	engine := t.j.Spec.Engine
 	if t.j.Spec.Plan != nil {
-		if err := t.take(ctx); err != nil {
+		if err := t.fetchApproved(ctx); err != nil {
 			return "", err
 		}
 	}
 	t.h.Logf("%s %s at %s%s", engine, t.bin.version, t.bin.path, t.bin.origin())
-	if err := t.settle(ctx); err != nil {
+	if err := t.resolveState(ctx); err != nil {
 		return "", err
 	}
-	text = fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, t.settings.Type) + t.leaveProviders()
+	text = fmt.Sprintf("%s %s, backend %s", engine, t.bin.version, t.settings.Type) + t.handOverProviders()
 	if t.taken != "" && !t.readOnly {
 		text += fmt.Sprintf("; took over %s as %s", t.taken, t.doc)
 	}
 	return text, nil
 }
 
-// list shows the addresses of what is in the state.
+// list shows the addresses of the resources in the state.
 func (t *terraform) list(ctx context.Context) (string, error) {
 	if t.doc == nil {
 		return "there is no state in " + t.place.String(), nil
@@ -274,8 +276,8 @@ func (t *terraform) unlock(ctx context.Context) (string, error) {
 	return "lock " + t.j.Spec.LockID + " is released", err
 }
 
-// plan writes the plan file and reads what is in it. The engine validates the code first, by itself. empty means that
-// applying it would do nothing, outputs included.
+// plan writes the plan file and reads it. The engine validates the code first, by itself. empty means that applying
+// it would change nothing, outputs included.
 func (t *terraform) plan(ctx context.Context) (text string, empty bool, err error) {
 	asked, err := t.asked()
 	if err != nil {
@@ -285,8 +287,8 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	if err != nil {
 		return "", false, err
 	}
-	// It is given them as they are, and would warn twice of what the code does not declare.
-	if err := t.liftVariables(); err != nil {
+	// It gets them as options, and would warn twice about variables that the code does not declare.
+	if err := t.removeVariables(); err != nil {
 		return "", false, err
 	}
 	t.locking = !t.readOnly
@@ -295,7 +297,7 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 		_ = t.root.root.Remove(imports) // it is removed with the run at the latest
 	}
 	if err == nil {
-		err = t.layVariables()
+		err = t.placeVariables()
 	}
 	if err != nil {
 		return "", false, err
@@ -303,7 +305,7 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	t.locking = false
 	var s summary
 	if t.j.Spec.For != "" {
-		s, err = t.leavePlan(ctx, code == 0)
+		s, err = t.storePlan(ctx, code == 0)
 	} else {
 		var raw []byte
 		raw, err = t.showPlan(ctx)
@@ -314,7 +316,7 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 			return "too large to be summarised", code == 0, nil
 		}
 		if err == nil {
-			s, err = t.told(stepPlan, raw)
+			s, err = t.recordPlan(stepPlan, raw)
 		}
 	}
 	if err != nil {
@@ -330,8 +332,8 @@ func (t *terraform) plan(ctx context.Context) (text string, empty bool, err erro
 	return text, code == 0, nil
 }
 
-// told reads what the engine says of a plan, and makes it the run's. Policies read the same bytes.
-func (t *terraform) told(step string, raw []byte) (summary, error) {
+// recordPlan reads the JSON form of a plan and records its changes as those of the run. Policies read the same bytes.
+func (t *terraform) recordPlan(step string, raw []byte) (summary, error) {
 	s, err := readPlan(raw, t.mode)
 	if err != nil {
 		return s, stepFailed(step, err)
@@ -356,7 +358,7 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 		return "", t.keepErrored(ctx, err)
 	}
 	t.locking = false
-	if err := t.arrived(ctx); err != nil {
+	if err := t.checkStateChanged(ctx); err != nil {
 		return "", err
 	}
 	if t.out.Changes != nil && !t.mode.refreshOnly {
@@ -385,12 +387,12 @@ func (t *terraform) output(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", stepFailed(stepOutput, err)
 	}
-	t.out.leave(ctx, t.h, t.j.Spec, f)
-	return t.out.take(t.h, f), nil
+	t.out.storeSensitive(ctx, t.h, t.j.Spec, f)
+	return t.out.takeOutputs(t.h, f), nil
 }
 
-// take masks what is sensitive, then keeps the outputs within the bounds, and says so in a line.
-func (o *Outcome) take(h Host, f found) string {
+// takeOutputs masks sensitive values, then keeps the outputs within the bounds, and describes them in a line.
+func (o *Outcome) takeOutputs(h Host, f found) string {
 	h.Mask(f.secrets...)
 	outputs, truncated := f.bound()
 	o.Outputs = outputs
@@ -409,7 +411,7 @@ func (t *terraform) env() []string {
 	case t.inCloud():
 		return env // there the empty text would be a name
 	}
-	return append(env, "TF_WORKSPACE=") // whatever else is set: it was looked at
+	return append(env, "TF_WORKSPACE=") // the variable was read before
 }
 
 // inCloud says whether the state is where a cloud block says, which knows no default workspace.
@@ -433,9 +435,9 @@ func (t *terraform) runWith(ctx context.Context, step string, args, env []string
 	return code, err
 }
 
-// quiet runs the engine and returns what it prints, which does not go to the log.
-func (t *terraform) quiet(ctx context.Context, step string, args, env []string, most int) ([]byte, error) {
-	out := &buffer{most: most}
+// quiet runs the engine and returns its output, which does not go to the log.
+func (t *terraform) quiet(ctx context.Context, step string, args, env []string, limit int) ([]byte, error) {
+	out := &buffer{limit: limit}
 	if _, err := t.exec(ctx, step, Command{Args: args, Env: env, Stdout: out, Quiet: true}); err != nil {
 		return nil, err
 	}
@@ -448,7 +450,7 @@ func (t *terraform) quiet(ctx context.Context, step string, args, env []string, 
 // exec runs the engine in the root module. Its error stream explains a failure, and also goes to c.Stderr if that is
 // set.
 func (t *terraform) exec(ctx context.Context, step string, c Command, fine ...int) (int, error) {
-	said := &tail{most: 32 << 10}
+	said := &tail{limit: 32 << 10}
 	c.Dir, c.Env = t.j.Root, append(t.env(), c.Env...)
 	if !slices.Contains([]string{"init", "plan", "apply"}, c.Args[1]) {
 		c.Env = append(c.Env, withoutFlags) // which are meant for those
@@ -471,12 +473,12 @@ func (t *terraform) exec(ctx context.Context, step string, c Command, fine ...in
 // buffer keeps a stream up to a bound, and takes the rest without keeping it.
 type buffer struct {
 	bytes.Buffer
-	most int
-	over bool
+	limit int
+	over  bool
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
-	if b.over || b.Len()+len(p) > b.most {
+	if b.over || b.Len()+len(p) > b.limit {
 		b.over = true
 		b.Reset()
 		return len(p), nil
@@ -522,7 +524,7 @@ func interrupted(ctx context.Context, where string) *Failure {
 	}
 }
 
-// failure makes a Failure of any error, and adds the lock that a run left behind beside its state.
+// failure makes a Failure of any error, and adds a lock that remains beside the state.
 func (t *terraform) failure(ctx context.Context, err error) error {
 	f := asFailure(ctx, err)
 	if f.Lock == nil && t.locking && t.state != nil {

@@ -583,7 +583,7 @@ func TestRun_SearchThatWasBegunIsUsed(t *testing.T) {
 		j := job(t, api.EngineTofu, workflow.Preview, nil)
 		j.Spec.EngineVersion, j.EnginePath, j.Path = constraint, []string{dir}, dir
 		h, other := newHost(), newHost()
-		j.Search = engine.Look(t.Context(), other, j)
+		j.Search = engine.StartSearch(t.Context(), other, j)
 		_, err := engine.Run(t.Context(), h, j)
 		j.Search.End()
 		failure, _ := errors.AsType[*engine.Failure](err)
@@ -616,7 +616,7 @@ func TestLook_AsksForAVersionOnce(t *testing.T) {
 			j.Path, j.Tools = c.path, &toolcache.Cache{Dir: t.TempDir()}
 			for _, want := range c.asked {
 				h := newHost()
-				search := engine.Look(t.Context(), h, j)
+				search := engine.StartSearch(t.Context(), h, j)
 				search.Wait()
 				search.End()
 				if len(h.args) != want {

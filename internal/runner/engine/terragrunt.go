@@ -25,16 +25,16 @@ import (
 
 const (
 	oldestTerragrunt = "0.89.0" // before it a report of a run is an experiment
-	withinFrom       = "1.0.0"  // units outside of the directory are left alone, and the variable that says so is an error
+	withinFrom       = "1.0.0"  // units outside of the directory are skipped by default, and the variable for that is an error
 
 	planName = "tfplan.json" // of each unit, below the directory that --json-out-dir names
 
 	maxUnits  = 1000
 	maxReport = 16 << 20
-	maxCauses = 3 // units whose errors a failure tells
+	maxCauses = 3 // units whose errors a failure shows
 )
 
-// askTerragrunt is what it is asked to say its version.
+// askTerragrunt are the arguments with which it prints its version.
 func askTerragrunt() []string { return []string{"--version"} }
 
 var terragruntVersion = sync.OnceValue(func() *regexp.Regexp {
@@ -63,8 +63,8 @@ type terragrunt struct {
 	nothing bool               // applying would do nothing
 	plans   map[string]summary // by the path of their units
 	units   []string           // that have outputs
-	shown   Policed            // what policies read of the plans
-	done    *api.Changes       // what was applied
+	shown   PolicyInputs       // the input of policies
+	done    *api.Changes       // changes that were applied
 	out     Outcome
 }
 
@@ -117,7 +117,7 @@ func (g *terragrunt) prepare() (err error) {
 	return g.clear()
 }
 
-// clear removes what an earlier terragrunt left in the source: it could say that a state is kept where it is not, or that
+// clear removes files of an earlier terragrunt from the source: they could name a wrong place of a state, or say that
 // one could not be written.
 func (g *terragrunt) clear() error {
 	return fs.WalkDir(g.root.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -137,7 +137,7 @@ func (g *terragrunt) steps(ctx context.Context) error {
 	}
 	err := g.h.Step(ctx, stepPlan, g.plan)
 	if err == nil {
-		err = g.police(ctx)
+		err = g.checkPolicies(ctx)
 	}
 	if err != nil || !g.mode.apply {
 		return err
@@ -147,7 +147,7 @@ func (g *terragrunt) steps(ctx context.Context) error {
 	} else {
 		err = g.h.Step(ctx, stepApply, g.apply)
 	}
-	if err != nil || g.mode.destroy { // then there are no outputs, which units that need them cannot do without
+	if err != nil || g.mode.destroy { // then there are no outputs, and units that need them would fail
 		return err
 	}
 	return g.h.Step(ctx, stepOutput, g.output)
@@ -186,12 +186,13 @@ func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
 		said += fmt.Sprintf(" with %s %s", name, bin.version)
 	}
 	g.h.Logf("%s at %s", said, g.bin.path)
-	return said, g.guard(wrapped)
+	return said, g.wrapEngine(wrapped)
 }
 
-// guard gives terragrunt a script in place of the wrapped engine. It changes nothing in a unit whose state would be gone
-// with the run. A look at the plans is not enough, because units that need outputs may have none before the apply.
-func (g *terragrunt) guard(wrapped string) error {
+// wrapEngine gives terragrunt a script in place of the wrapped engine. The script refuses to change a unit if its
+// state would be lost with the run. Checking the plans is not enough, because units that need outputs may have no
+// plan before the apply.
+func (g *terragrunt) wrapEngine(wrapped string) error {
 	dir := newName("engine-", "")
 	if err := g.temp.mkdir(dir); err != nil {
 		return err
@@ -215,13 +216,13 @@ exec %s "$@"
 	return err
 }
 
-// stateLost says why units are not run whose state is in no backend.
+// stateLost says why units without a remote backend are not run.
 func stateLost(units string) string {
 	return "the state of " + units + " would be lost when the task ends: it is a file in the source. Declare a remote_state with a remote backend"
 }
 
-// plan plans all units. Of a run that applies it shows what is to come, as far as that is known: terragrunt plans each
-// unit again when what that needs has been applied.
+// plan plans all units. For a run that applies, it is a forecast: terragrunt plans each unit again after its
+// dependencies were applied.
 func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	dir := newName("plans-", "")
 	if err := g.temp.mkdir(dir); err != nil {
@@ -239,7 +240,7 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(g.j.Spec.Policies) > 0 {
-		if err := g.h.Still(ctx); err != nil {
+		if err := g.h.EndProcesses(ctx); err != nil {
 			return "", runnerError(err)
 		}
 	}
@@ -253,14 +254,14 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
 	}
 	g.units = slices.Sorted(maps.Keys(g.plans))
-	states, err := g.kept(g.units)
+	states, err := g.checkBackends(g.units)
 	if err == nil {
-		err = own(ctx, g.h, g.j.Spec.Workflow, !g.mode.apply, states...)
+		err = claimStates(ctx, g.h, g.j.Spec.Workflow, !g.mode.apply, states...)
 	}
 	if err != nil {
 		return "", err
 	}
-	all, err := together(g.plans)
+	all, err := mergePlans(g.plans)
 	if err != nil {
 		return "", stepFailed(stepPlan, err)
 	}
@@ -298,13 +299,13 @@ func (g *terragrunt) readPlans(dir string) error {
 		}
 		g.h.Mask(s.secrets...)
 		g.plans[unit] = s
-		g.policed(unit, raw)
+		g.addPolicyInput(unit, raw)
 		return nil
 	})
 }
 
 // together makes one summary of the plans of several units, under addresses that begin with the units' paths.
-func together(plans map[string]summary) (all summary, err error) {
+func mergePlans(plans map[string]summary) (all summary, err error) {
 	c := &all.changes
 	for _, unit := range slices.Sorted(maps.Keys(plans)) {
 		s := plans[unit]
@@ -338,14 +339,14 @@ func inUnit(unit, name string) string {
 	return unit + "/" + name
 }
 
-// kept refuses units whose state would be gone with the run: those without a backend, or with the backend local. A unit
-// has been initialised if it has a plan. It returns where the units have their states.
-func (g *terragrunt) kept(units []string) ([]api.StateRef, error) {
+// checkBackends refuses units whose state would be lost with the run: those without a backend, or with the backend
+// local. A unit with a plan has been initialised. It returns the places of the units' states.
+func (g *terragrunt) checkBackends(units []string) ([]api.StateRef, error) {
 	states, lost, err := g.places(units)
 	if err == nil && len(lost) > 0 {
 		err = &Failure{
 			Reason: workflow.ReasonStateNotKept,
-			Detail: text.Middle(stateLost(text.Some(lost, maxTold)), maxDetail),
+			Detail: text.Middle(stateLost(text.Some(lost, maxListed)), maxDetail),
 		}
 	}
 	return states, err
@@ -372,7 +373,8 @@ func (g *terragrunt) places(units []string) (states []api.StateRef, lost []strin
 	return states, lost, nil
 }
 
-// backend is what the wrapped engine has set up for a unit: beside its terragrunt.hcl, or in terragrunt's cache there.
+// backend is the backend that the wrapped engine has set up for a unit: beside its terragrunt.hcl, or in terragrunt's
+// cache there.
 func (g *terragrunt) backend(unit string) (found backendRecord, err error) {
 	for _, top := range []string{path.Join(unit, ".terraform"), path.Join(unit, ".terragrunt-cache")} {
 		err := fs.WalkDir(g.root.root.FS(), top, func(name string, d fs.DirEntry, err error) error {
@@ -395,7 +397,7 @@ func (g *terragrunt) backend(unit string) (found backendRecord, err error) {
 	return found, nil
 }
 
-// apply applies or destroys all units. What failed is told with what did not.
+// apply applies or destroys all units. A failure also lists the units that succeeded.
 func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	args := []string{"apply", "-input=false"} // with --all, terragrunt adds -auto-approve
 	switch {
@@ -410,7 +412,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	}
 	if ended.failed() {
 		maps.DeleteFunc(g.plans, func(unit string, _ summary) bool { return ended.result(unit) != unitSucceeded })
-		if all, err := together(g.plans); err == nil && len(ended.units) > 0 {
+		if all, err := mergePlans(g.plans); err == nil && len(ended.units) > 0 {
 			g.done = &all.changes
 		}
 		return "", g.keepErrored(ctx, ended.failure(stepApply))
@@ -426,7 +428,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	g.units = append(g.units, late...)
 	states, _, err := g.places(late) // which were not known before
 	if err == nil && len(states) > 0 {
-		err = own(ctx, g.h, g.j.Spec.Workflow, true, states...) // they are applied by now
+		err = claimStates(ctx, g.h, g.j.Spec.Workflow, true, states...) // they are applied by now
 	}
 	if err != nil {
 		return "", err
@@ -434,7 +436,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	said := fmt.Sprintf("%s, in %s", runtext.Changes(*g.done, true), text.Count(len(g.units), "unit"))
 	if len(late) > 0 {
 		g.out.Truncated = true
-		said += "; what changed in these is in the log, because they could not be planned before: " + text.Some(late, maxTold)
+		said += "; the changes of these units are only in the log, because they could not be planned before: " + text.Some(late, maxListed)
 	}
 	return said, nil
 }
@@ -443,8 +445,8 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 func (g *terragrunt) output(ctx context.Context) (string, error) {
 	var all found
 	for _, unit := range g.units {
-		out := &buffer{most: maxOutputJSON}
-		said := &tail{most: 32 << 10}
+		out := &buffer{limit: maxOutputJSON}
+		said := &tail{limit: 32 << 10}
 		code, err := g.h.Exec(ctx, Command{
 			Args: []string{g.bin.path, "run", "--non-interactive", "--no-color", "--tf-forward-stdout", "--", "output", "-json"},
 			Dir:  g.root.join(unit), Env: g.env, Stdout: out, Stderr: said, Quiet: true,
@@ -475,8 +477,8 @@ func (g *terragrunt) output(ctx context.Context) (string, error) {
 			all.hidden[inUnit(unit, name)] = value
 		}
 	}
-	g.out.leave(ctx, g.h, g.j.Spec, all)
-	return g.out.take(g.h, all), nil
+	g.out.storeSensitive(ctx, g.h, g.j.Spec, all)
+	return g.out.takeOutputs(g.h, all), nil
 }
 
 // run runs a command of the wrapped engine in all units.
@@ -492,7 +494,7 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 	}
 	report := newName("report-", ".json")
 	args = append(args, "--report-file", g.temp.join(report), "--report-format", "json")
-	said := &tail{most: 64 << 10}
+	said := &tail{limit: 64 << 10}
 	log := g.h.LogWriter()
 	code, err := g.h.Exec(ctx, Command{
 		Args: append(append(args, "--"), command...), Dir: g.j.Root, Env: g.env, Stderr: io.MultiWriter(said, log),

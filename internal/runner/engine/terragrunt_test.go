@@ -111,7 +111,7 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 	const init = "init: terragrunt "
 
 	out, h := run(workflow.Update, nil, init, "plan: 1 to add, 2 outputs to change, in 1 unit; the others need outputs",
-		"apply: 1 added, 2 outputs changed, in 2 units; what changed in these is in the log", "output: 2 outputs")
+		"apply: 1 added, 2 outputs changed, in 2 units; the changes of these units are only in the log", "output: 2 outputs")
 	if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
 		t.Errorf("update: got %+v", out)
 	}
@@ -165,7 +165,7 @@ func TestTerragrunt_PartialFailureIsToldPerUnit(t *testing.T) {
 		"app/main.tf": backend("app") + appUnit, "app/terragrunt.hcl": needsNet,
 	}))
 	f := failure(t, err)
-	for _, want := range []string{"apply failed in 1 of 4 units", "net failed: ", "exit status 3", "not run, because one that they need has failed: app", "succeeded: a, deep/er"} {
+	for _, want := range []string{"apply failed in 1 of 4 units", "net failed: ", "exit status 3", "not run, because a dependency failed: app", "succeeded: a, deep/er"} {
 		if f.Reason != workflow.ReasonStepFailed || !strings.Contains(f.Detail, want) {
 			t.Errorf("%s %q does not say %q", f.Reason, f.Detail, want)
 		}

@@ -4,9 +4,9 @@
 // # Consistency model
 //
 // Lines are numbered from 0 over the whole run, by their place in a file that each is written to before it is sent.
-// The control plane says which number it wants next, so no line is lost while it is away, and none is stored twice.
-// The file outlives a process that is killed: the agent sends what is left under the same numbers. Lines are lost only
-// where a disk fails or is full, and a log that is full ends; a line says so at that place.
+// The control plane says which number it wants next, so no line is lost while it is unavailable, and none is stored
+// twice. The file outlives a process that is killed: the agent sends the rest under the same numbers. Lines are lost
+// only if a disk fails or is full, and a log that is full ends; a line says so at that place.
 package logstream
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// How lines are batched. The first batch leaves after FirstWait, each other one after BatchWait, unless SetWait says
+// How lines are batched. The first batch is sent after FirstWait, each other one after BatchWait, unless SetWait says
 // another time, or when it is as large as a call may be: each batch is a call and a write of the control plane. While
-// somebody reads, the first batches leave sooner, see growing, and so does the end of a step.
+// somebody reads, the first batches are sent sooner, see growing, and so does the end of a step.
 const (
 	FirstWait = 50 * time.Millisecond
 	BatchWait = 5 * time.Second
-	MaxWait   = 30 * time.Second // what a killed task may lose where nothing is left of its disk
+	MaxWait   = 30 * time.Second // the part that a killed task may lose if its disk is gone
 
 	// reserve is the part of the quota that is kept for the runner's own lines, which say why a run failed.
 	reserve = 1 << 20
@@ -47,7 +47,7 @@ func growing() []time.Duration {
 	return []time.Duration{FirstWait, 100 * time.Millisecond, 200 * time.Millisecond}
 }
 
-// Config says where lines go and what may be used to keep them.
+// Config names the receiver of lines and the bounds of their storage.
 type Config struct {
 	// Send sends lines and returns the number of the next one that is wanted. A *api.LogGapError
 	// names that too. Required.
@@ -56,8 +56,8 @@ type Config struct {
 	// none does.
 	Over func(error) bool
 	Dir  string // where the file is made; empty means the system's temporary directory
-	// Name is the name of the file, by which the agent finds what this process could not send. Empty means that the
-	// file has no name and is gone with the process; so it is without a Dir.
+	// Name is the name of the file, by which the agent finds the lines that this process could not send. Empty means
+	// that the file has no name and is gone with the process; so it is without a Dir.
 	Name string
 	Now  func() time.Time // time of a line; nil means time.Now
 	Log  *slog.Logger     // nil means no log
@@ -78,7 +78,7 @@ type Stream struct {
 	wait     time.Duration // between two batches, when it has grown
 	batches  int           // since a reader came
 	ended    int64         // the lines before it are of steps that have ended
-	quota    int64         // what the log may hold
+	quota    int64         // bytes that the log may hold
 	used     int64         // of the quota
 	full     bool          // a line says that it is used up
 	lost     int           // lines that the disk had no room for since the last one that was written
@@ -132,9 +132,9 @@ func (s *Stream) EndStep() {
 	s.signal()
 }
 
-// Add adds a line of what runs, or a piece of one that goes on in the next call. It never waits for the control plane.
-// Lines that come together are written together, by Sync or before they are sent. A line cannot pose as one of the
-// runner's own, see Foreign; nor can a piece, for a reader that shows each on its own.
+// Add adds a line of the program that runs, or a piece of one that goes on in the next call. It never waits for the
+// control plane. Lines that come together are written together, by Sync or before they are sent. A line cannot pose
+// as one of the runner's own, see Foreign; nor can a piece, for a reader that shows each on its own.
 func (s *Stream) Add(step, line string, more bool) { s.add(step, Foreign(line), more, reserve) }
 
 // Say is Add for the runner's own lines, which may use all of the quota.
@@ -155,7 +155,7 @@ func (s *Stream) add(step, line string, more bool, spare int64) {
 			return
 		}
 		s.full, l.More = true, false
-		l.Text = fmt.Sprintf(api.RunnerLine+"log_full: a log holds at most %d MiB; what the run prints from here on is not kept", s.quota>>20)
+		l.Text = fmt.Sprintf(api.RunnerLine+"log_full: a log holds at most %d MiB; further output of the run is not kept", s.quota>>20)
 	}
 	if s.out.add(l); len(s.out.short) >= maxPending {
 		s.write()
@@ -170,7 +170,7 @@ func (s *Stream) Full() bool {
 	return s.full
 }
 
-// pending is what is to be written to the file next.
+// pending are the lines to be written to the file next.
 type pending struct {
 	short  []byte // the lines in their short form
 	lines  int
@@ -183,7 +183,7 @@ func (p *pending) add(l api.LogLine) {
 	p.lines, p.wire, p.weight = p.lines+1, p.wire+l.Wire(), p.weight+l.Weight()
 }
 
-// Sync writes what was added to the file. From then on it is sent even if this process is killed.
+// Sync writes the added lines to the file. From then on it is sent even if this process is killed.
 func (s *Stream) Sync() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,8 +220,8 @@ func (s *Stream) Next() int64 {
 	return s.next
 }
 
-// Flush sends what waits without waiting for more, until all of it is accepted. Its error says that
-// ctx ended first, or why nothing can be sent any more. Run must be running.
+// Flush sends the waiting lines without waiting for more, until all are accepted. Its error says that ctx ended
+// first, or why nothing can be sent any more. Run must be running.
 func (s *Stream) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +249,8 @@ func (s *Stream) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Hold keeps what waits for the result, which takes it as a Tail, until Release. It does nothing and returns false if
-// that is more than a batch, or cannot be read.
+// Hold keeps the waiting lines for the result, which takes them as a Tail, until Release. It does nothing and returns
+// false if they are more than a batch, or cannot be read.
 func (s *Stream) Hold() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,8 +318,7 @@ func (s *Stream) Run(ctx context.Context) error {
 
 var errStopped = errors.New("the log is closed")
 
-// due returns what is to be sent now, or how long to wait; 0 means until something
-// changes.
+// due returns the lines to send now, or how long to wait; 0 means until something changes.
 func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,15 +327,15 @@ func (s *Stream) due(last time.Time, limit int) (api.Logs, time.Duration) {
 	if waiting == 0 || s.held && s.flushes == 0 {
 		return api.Logs{}, 0
 	}
-	left := FirstWait - time.Since(s.began)
+	rest := FirstWait - time.Since(s.began)
 	if !last.IsZero() {
-		left = s.gather() - time.Since(last)
+		rest = s.gather() - time.Since(last)
 	}
 	if s.isRead() && s.base < s.ended {
-		left = 0
+		rest = 0
 	}
-	if left > 0 && s.flushes == 0 && waiting < api.MaxLogLines && s.wire < api.MaxLogBatch {
-		return api.Logs{}, left
+	if rest > 0 && s.flushes == 0 && waiting < api.MaxLogLines && s.wire < api.MaxLogBatch {
+		return api.Logs{}, rest
 	}
 	out := api.Logs{First: s.base}
 	size := 0
@@ -378,7 +377,7 @@ func (s *Stream) each(f func(l api.LogLine, end int64) (more bool)) {
 	}
 }
 
-// Taken notes that the lines before next were accepted, as Send says, or whoever took them as a Tail.
+// Taken notes that the lines before next were accepted, by Send or as a Tail.
 func (s *Stream) Taken(next int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -403,7 +402,7 @@ func (s *Stream) end(err error) error {
 	return err
 }
 
-// advance tells those who wait for progress.
+// advance wakes the callers that wait for progress.
 func (s *Stream) advance() {
 	close(s.progress)
 	s.progress = make(chan struct{})
@@ -436,9 +435,9 @@ func (s *Stream) sleep(ctx context.Context, d time.Duration, pause bool) {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		begun := s.flushes > flushes
+		flushed := s.flushes > flushes
 		s.mu.Unlock()
-		if !pause || begun {
+		if !pause || flushed {
 			return
 		}
 	}

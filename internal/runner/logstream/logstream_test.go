@@ -33,7 +33,7 @@ type keeper struct {
 	batches []int
 	calls   int
 	answer  func(call int, in api.Logs) (take bool, err error) // nil takes all
-	most    int                                                // lines taken of one batch; 0 means all
+	limit   int                                                // lines taken of one batch; 0 means all
 }
 
 func (k *keeper) Send(_ context.Context, in api.Logs) (int64, error) {
@@ -51,8 +51,8 @@ func (k *keeper) Send(_ context.Context, in api.Logs) (int64, error) {
 		}
 		if skip := end - in.First; skip < int64(len(in.Lines)) {
 			more := in.Lines[skip:]
-			if k.most > 0 {
-				more = more[:min(k.most, len(more))]
+			if k.limit > 0 {
+				more = more[:min(k.limit, len(more))]
 			}
 			k.lines = append(k.lines, more...)
 		}
@@ -238,7 +238,7 @@ func TestRun_KeepsLinesWhileTheOtherEndIsAway(t *testing.T) {
 func TestRun_NeverLosesAndNeverDoubles(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		k := &keeper{most: rnd.IntN(60)}
+		k := &keeper{limit: rnd.IntN(60)}
 		other := rand.New(rand.NewPCG(seed, 2))
 		k.answer = func(int, api.Logs) (bool, error) {
 			switch other.IntN(6) {
@@ -322,13 +322,13 @@ func TestRun_WaitsAsLongAsItIsTold(t *testing.T) {
 }
 
 // fillDisk makes writes beyond so many bytes of a file fail, until the disk is emptied again.
-func fillDisk(t *testing.T, most uint64) (empty func()) {
+func fillDisk(t *testing.T, limit uint64) (empty func()) {
 	t.Helper()
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: most, Max: before.Max}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: before.Max}); err != nil {
 		t.Fatal(err)
 	}
 	empty = sync.OnceFunc(func() {

@@ -8,18 +8,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// foreign stands before what looks like the beginning of a line of the runner's and was printed by something else. A
-// terminal takes its first character as the end of an escape sequence if there is an open one, the second is seen.
+// foreign is put before text that looks like the beginning of a line of the runner's and was printed by another
+// program. A terminal takes its first character as the end of an escape sequence if there is an open one, the second
+// is seen.
 const foreign = "|| "
 
-// Foreign returns a line that was printed by something else than the runner so that it cannot be taken for one of the
-// runner's: what looks like api.RunnerLine or api.CommandLine gets a mark before it, where it may be the beginning of
-// what is seen. That is the beginning of the line, white space, escape sequences and what has no width aside, and what
-// follows a control character, such as a carriage return, because a terminal may print it over what stands before it. Capital letters, other
-// brackets, look-alike letters and what is not seen between them count too, but of six look-alikes one must be the
-// letter itself. What a program puts together by moving the cursor between the letters is not recognised: `dayfly
-// workflow logs` shows it as it stands in the line, but a terminal that is given the log itself shows what the program
-// made of it.
+// Foreign returns a line of another program than the runner, so that it cannot be taken for one of the runner's: text
+// that looks like api.RunnerLine or api.CommandLine gets a mark before it if it may be at the visible beginning. That
+// is the beginning of the line, apart from white space, escape sequences and characters without width, and the place
+// after a control character, such as a carriage return, because a terminal may print it over the text before it.
+// Capital letters, other brackets, look-alike letters and invisible characters between them count too, but of six
+// look-alikes one must be the letter itself. Text that a program assembles by moving the cursor between the letters
+// is not recognised: `dayfly workflow logs` shows it in the order of the line, but a terminal that is given the log
+// itself shows the assembled text.
 func Foreign(line string) string {
 	var out strings.Builder
 	done := 0
@@ -102,13 +103,13 @@ func seen(s string, space bool) string {
 
 const escape = 0x1b
 
-// control reports whether a character moves the cursor, or may begin a sequence that does, or changes the direction of
-// what follows.
+// control reports whether a character moves the cursor, or may begin a sequence that does, or changes the direction
+// of the text after it.
 func control(r rune) bool {
 	return r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// unseen reports whether a character leaves no mark: white space, and what has no width.
+// unseen reports whether a character is invisible: white space, or without width.
 func unseen(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r == ' ' || r == '\t'

@@ -23,14 +23,14 @@ type spool struct {
 	dir, name string
 
 	file   *os.File
-	end    int64  // of what is written
+	end    int64  // of the written bytes
 	at     int64  // where the first line lies that is not accepted
 	in     []byte // for reading
 	broken error  // it cannot be read: its lines are lost
 }
 
-// open makes the file. Where it has no name, or the name is taken, it is removed at once: nobody else can open it
-// then, and it is gone with the process.
+// open makes the file. If it has no name, or the name is taken, it is removed at once: nobody else can open it then,
+// and it is gone with the process.
 func (s *spool) open() (err error) {
 	if s.file != nil {
 		return nil
@@ -58,7 +58,7 @@ func (s *spool) write(lines []byte) error {
 		return err
 	}
 	if _, err := s.file.WriteAt(lines, s.end); err != nil {
-		return errors.Join(err, s.file.Truncate(s.end)) // nobody may read a part of a line as a whole one
+		return errors.Join(err, s.file.Truncate(s.end)) // a part of a line must not be read as a whole one
 	}
 	s.end += int64(len(lines))
 	return nil
@@ -91,27 +91,27 @@ func (s *spool) read(from int64, each func(l api.LogLine, end int64) (more bool)
 	return nil
 }
 
-var errNoLine = errors.New("there is no line where one was written")
+var errNoLine = errors.New("a line that was written is missing")
 
 // missing stands for a line that cannot be read back.
 func (s *spool) missing() api.LogLine {
 	return api.LogLine{At: time.Unix(0, 0).UTC(), Text: fmt.Sprintf(api.RunnerLine+"this line is missing: it could not be read back: %v", s.broken)}
 }
 
-// close leaves the file to the agent, if there is something left to send in it.
+// close keeps the file for the agent if it has unsent lines.
 func (s *spool) close(taken bool) {
 	if s.file == nil {
 		return
 	}
-	_ = s.file.Close() // what is written is written
+	_ = s.file.Close() // written data stays
 	if s.name != "" && taken {
 		_ = os.Remove(filepath.Join(s.dir, s.name)) // else its launcher removes it with the directory
 	}
 	s.file = nil
 }
 
-// Tail packs the end of what is not accepted yet: as many of the last lines as fit into the bounds of a tail. nil
-// means that there is nothing.
+// Tail packs the end of the lines that are not accepted yet: as many of the last as fit into the bounds of a tail.
+// nil means none.
 func (s *Stream) Tail() *api.LogTail {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,15 +135,15 @@ func (s *Stream) Tail() *api.LogTail {
 		var out bytes.Buffer
 		var line []byte
 		z := gzip.NewWriter(&out)
-		t, left := &api.LogTail{First: s.base}, all
+		t, rest := &api.LogTail{First: s.base}, all
 		whole := each(func(l api.LogLine, size int64) {
-			if left > room {
+			if rest > room {
 				t.First++
 			} else {
 				line = l.Append(line[:0])
 				_, _ = z.Write(line) // into memory: it cannot fail
 			}
-			left -= size
+			rest -= size
 		})
 		if err := z.Close(); err != nil || !whole || t.First == s.next {
 			return nil

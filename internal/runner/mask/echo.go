@@ -20,12 +20,12 @@ func echoed(value string) string {
 		case 'c':
 			return b.String()
 		case '0', '1', '2', '3', '4', '5', '6', '7':
-			most := 3
+			limit := 3
 			if c == '0' {
-				most = 4 // \0 and up to three digits
+				limit = 4 // \0 and up to three digits
 			}
 			n := 0
-			for digits := 0; digits < most && i < len(value) && value[i] >= '0' && value[i] <= '7'; digits++ {
+			for digits := 0; digits < limit && i < len(value) && value[i] >= '0' && value[i] <= '7'; digits++ {
 				n = n*8 + int(value[i]-'0')
 				i++
 			}

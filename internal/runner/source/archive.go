@@ -60,7 +60,7 @@ func fetchArchive(ctx context.Context, r Request) (_ Fetched, err error) {
 		return Fetched{}, workflow.Refuse(workflow.ErrInvalid, "source.archive.sha256", "%s has the SHA-256 %x and not %s: it was replaced, or the workspace names another file; nothing of it was used",
 			quote(a.URL), sum.Sum(nil), strings.ToLower(a.SHA256))
 	}
-	r.Log("fetched %s (%d bytes), whose SHA-256 is as the workspace says", quote(a.URL), size)
+	r.Log("fetched %s (%d bytes), with the SHA-256 of the workspace's settings", quote(a.URL), size)
 
 	to, err := newTree(r)
 	if err != nil {
@@ -106,7 +106,7 @@ type unpacker struct {
 	made map[string]bool // directories
 }
 
-// unpack finds out by its first bytes what a file is. size is its length.
+// unpack finds out the format of a file by its first bytes. size is its length.
 func (p *unpacker) unpack(ctx context.Context, file *os.File, size int64) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read archive: %w", err)
@@ -174,8 +174,8 @@ func (p *unpacker) zipped(ctx context.Context, f *zip.File) error {
 	defer func() { _ = content.Close() }()
 	target := ""
 	if f.Mode()&fs.ModeSymlink != 0 {
-		const most = 4096
-		b, err := io.ReadAll(io.LimitReader(content, most))
+		const maxTarget = 4096
+		b, err := io.ReadAll(io.LimitReader(content, maxTarget))
 		if err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (p *unpacker) entry(ctx context.Context, name string, mode fs.FileMode, tar
 	}
 }
 
-// leftOut names directories of tools, which hold credentials or what belongs to one machine.
+// leftOut names directories of tools, which hold credentials or files of one machine.
 func leftOut(name string) bool { return name == ".git" || name == ".terraform" }
 
 func (p *unpacker) above(name string) error {

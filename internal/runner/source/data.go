@@ -39,8 +39,8 @@ func DataAbove(dir string) string {
 	return ""
 }
 
-// ownData is the data directory of this machine's own agent. Its directories are known by what they are, because they
-// may be mounted elsewhere too. nil is an unknown one.
+// ownData is the data directory of this machine's own agent. Its directories are recognised by device and inode,
+// because they may be mounted elsewhere too. nil is an unknown one.
 type ownData struct {
 	path string
 	dirs []fs.FileInfo // itself and those in it
@@ -79,15 +79,15 @@ func (d *ownData) within(dir fs.FileInfo) bool {
 	return false
 }
 
-// fileID tells a file from all others of the machine.
+// fileID identifies a file of the machine.
 type fileID struct{ device, inode uint64 }
 
 func idOf(st *syscall.Stat_t) fileID {
 	return fileID{uint64(st.Dev), st.Ino} //nolint:gosec,unconvert // a number of another size on other systems
 }
 
-// linked returns the files of the data directory that have several names. What cannot be read is passed over: whoever
-// runs this could not copy it either.
+// linked returns the files of the data directory that have several names. Unreadable directories are skipped: this
+// process could not copy from them either.
 func (d *ownData) linked() map[fileID]bool {
 	out := map[fileID]bool{}
 	if d == nil {

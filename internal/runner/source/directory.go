@@ -104,8 +104,8 @@ type copier struct {
 	to    *tree
 	top   string          // the directory of the root module
 	owner uint32          // of the directory that is copied
-	data  *ownData        // no file of it is copied, whatever its name
-	known map[fileID]bool // files of data with several names; nil: nobody has looked yet
+	data  *ownData        // no file of it is copied, under any name
+	known map[fileID]bool // files of data with several names; nil: not read yet
 }
 
 func (c *copier) dir(ctx context.Context, name string) error {
@@ -124,7 +124,7 @@ func (c *copier) dir(ctx context.Context, name string) error {
 			continue
 		}
 		if e.Name() == ".terraform" {
-			if err := c.leftBehind(ctx, name); err != nil {
+			if err := c.engineFiles(ctx, name); err != nil {
 				return err
 			}
 			continue
@@ -150,7 +150,7 @@ func (c *copier) entry(ctx context.Context, name string) error {
 			return err
 		}
 		return c.dir(ctx, name)
-	case info.Mode()&fs.ModeSymlink != 0 && strings.HasPrefix(c.top+"/", name+"/"): // which files are the root module's own is told by their names
+	case info.Mode()&fs.ModeSymlink != 0 && strings.HasPrefix(c.top+"/", name+"/"): // the files of the root module are recognised by their names
 		return workflow.Refuse(workflow.ErrInvalid, "source.path", "%s leads over the symbolic link %s; write where that leads to", quote(c.top), quote(name))
 	case info.Mode()&fs.ModeSymlink != 0:
 		target, err := c.from.Readlink(name)
@@ -185,8 +185,8 @@ func (c *copier) file(ctx context.Context, name string, seen fs.FileInfo) error 
 	return c.to.file(name, info.Mode(), interruptible{ctx, f})
 }
 
-// checkNames refuses a file that has another name, if it is not of whoever owns the source: to link to a file takes
-// less than to read it.
+// checkNames refuses a hard link to a file of another user than the owner of the source: linking to a file takes
+// fewer rights than reading it.
 func (c *copier) checkNames(name string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || st.Nlink < 2 {
@@ -218,8 +218,9 @@ func (r interruptible) Read(b []byte) (int, error) {
 	return r.from.Read(b)
 }
 
-// leftBehind takes from an engine's own directory in the root module what says where its state is.
-func (c *copier) leftBehind(ctx context.Context, dir string) error {
+// engineFiles sets aside, from an engine's own directory in the root module, the files that name the place of its
+// state.
+func (c *copier) engineFiles(ctx context.Context, dir string) error {
 	if dir != c.top {
 		return nil
 	}

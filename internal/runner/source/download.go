@@ -41,10 +41,10 @@ func download(ctx context.Context, from *url.URL, token string, caPEM []byte) (i
 		return nil, err
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
-		const most = 5
+		const maxRedirects = 5
 		switch {
-		case len(via) >= most:
-			return fmt.Errorf("%d redirects follow each other", most)
+		case len(via) >= maxRedirects:
+			return fmt.Errorf("%d redirects follow each other", maxRedirects)
 		case req.URL.Scheme != "https" && from.Scheme == "https":
 			return errors.New("it redirects to an address without TLS")
 		case req.URL.Host != from.Host:

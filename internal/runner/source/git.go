@@ -33,7 +33,7 @@ import (
 // defaultUsername is the user name of a token that has none; the large hosts accept it.
 const defaultUsername = "x-access-token"
 
-// remote is one conversation with a git server: what it has, then one pack of it.
+// remote is one conversation with a git server: its references, then one pack.
 type remote interface {
 	AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error)
 	UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
@@ -78,7 +78,8 @@ type checkout struct {
 	found      int          // submodules so far
 }
 
-// repository is what is checked out into one directory of the tree: the source, or one of its submodules.
+// repository is a repository that is checked out into one directory of the tree: the source, or one of its
+// submodules.
 type repository struct {
 	url    address
 	dir    string // in the tree
@@ -86,7 +87,7 @@ type repository struct {
 	choose func(adv *packp.AdvRefs) (want, error)
 }
 
-// take checks out one repository, and returns its commit. Nothing of the conversation is left.
+// take checks out one repository, and returns its commit. It removes the fetched objects.
 func (c *checkout) take(ctx context.Context, repo repository) (string, error) {
 	temp, err := os.MkdirTemp(c.TempDir, "git-")
 	if err != nil {
@@ -110,11 +111,11 @@ func (c *checkout) take(ctx context.Context, repo repository) (string, error) {
 		osfs.New(filepath.Join(temp, "objects")), cache.NewObjectLRU(8<<20), filesystem.Options{LargeObjectThreshold: 1 << 20},
 	)}
 	defer func() { _ = f.objects.Close() }()
-	commit, what, err := f.fetch(ctx, repo.choose)
+	commit, name, err := f.fetch(ctx, repo.choose)
 	if err != nil {
 		return "", f.explain(ctx, err, credential)
 	}
-	c.Log("commit %s of %s%s", commit.Hash, repo.url, what)
+	c.Log("commit %s of %s%s", commit.Hash, repo.url, name)
 	top, err := commit.Tree()
 	if err == nil {
 		err = writeTree(ctx, top, repo.dir, c.to, c.submodulesOf(top, repo))
@@ -134,7 +135,7 @@ func resolveCredential(ctx context.Context, r Request, g api.GitSource) (string,
 	return resolveRef(ctx, r, "source.git."+field, ref)
 }
 
-// resolveRef returns what a field's reference names, and masks it; empty where there is no reference.
+// resolveRef returns the secret that a field's reference names, and masks it; empty if there is no reference.
 func resolveRef(ctx context.Context, r Request, field, ref string) (string, error) {
 	if ref == "" {
 		return "", nil
@@ -169,18 +170,18 @@ type fetcher struct {
 	temp    string // directory for a pack on its way there
 }
 
-// want is what a ref asks the server for.
+// want is the object that a ref asks the server for.
 type want struct {
 	hash plumbing.Hash // fetched without its history; zero means that it is looked for in the whole history
 	tip  bool          // hash is advertised, so every server serves it
-	what string        // for errors
-	part string        // what the commit's hash begins with, where it is looked for in the history
+	name string        // for errors
+	part string        // the prefix of the commit's hash, to search for it in the history
 	said string        // for the log, why it was chosen
 }
 
 var hexRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{7,40}$`) })
 
-// choose finds what a source asks for among the branches, tags and commits that the server has.
+// choose finds the commit of a source among the branches, tags and commits that the server has.
 func choose(adv *packp.AdvRefs, g api.GitSource) (want, error) {
 	if g.Version != "" {
 		return chooseVersion(adv, g.Version)
@@ -190,10 +191,10 @@ func choose(adv *packp.AdvRefs, g api.GitSource) (want, error) {
 		if adv.Head == nil {
 			return want{}, workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "the repository has no default branch; name a branch, tag or commit in ref")
 		}
-		return want{hash: *adv.Head, tip: true, what: "HEAD"}, nil
+		return want{hash: *adv.Head, tip: true, name: "HEAD"}, nil
 	}
 	if hash, ok := adv.References[ref]; ok && strings.HasPrefix(ref, "refs/") {
-		return want{hash: hash, tip: true, what: ref}, nil
+		return want{hash: hash, tip: true, name: ref}, nil
 	}
 	branch, isBranch := adv.References["refs/heads/"+ref]
 	tag, isTag := adv.References["refs/tags/"+ref]
@@ -201,31 +202,31 @@ func choose(adv *packp.AdvRefs, g api.GitSource) (want, error) {
 	case isBranch && isTag && branch != tag:
 		return want{}, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "the repository has both a branch and a tag %s; write refs/heads/%s or refs/tags/%s", quote(ref), ref, ref)
 	case isBranch:
-		return want{hash: branch, tip: true, what: "branch " + ref}, nil
+		return want{hash: branch, tip: true, name: "branch " + ref}, nil
 	case isTag:
-		return want{hash: tag, tip: true, what: "tag " + ref}, nil
+		return want{hash: tag, tip: true, name: "tag " + ref}, nil
 	}
 	commit := strings.ToLower(ref)
 	switch {
 	case !hexRef().MatchString(commit):
 		return want{}, missing(ref)
 	case len(commit) < 40:
-		return want{what: "commit " + commit, part: commit}, nil
+		return want{name: "commit " + commit, part: commit}, nil
 	}
 	return chooseCommit(adv, plumbing.NewHash(commit)), nil
 }
 
-// chooseCommit asks for one commit, whatever names the server has.
+// chooseCommit asks for one commit, by no name.
 func chooseCommit(adv *packp.AdvRefs, hash plumbing.Hash) want {
 	tip := slices.Contains(slices.Collect(maps.Values(adv.References)), hash)
-	return want{hash: hash, tip: tip, what: "commit " + hash.String(), part: hash.String()}
+	return want{hash: hash, tip: tip, name: "commit " + hash.String(), part: hash.String()}
 }
 
 func missing(ref string) error {
 	return workflow.Refuse(workflow.ErrNotFound, "source.git.ref", "the repository has no branch, tag or commit %s", quote(ref))
 }
 
-// fetch brings the objects of what is chosen, without its history if the server allows that. said is for the log.
+// fetch fetches the objects of the chosen commit, without its history if the server allows that. said is for the log.
 func (f *fetcher) fetch(ctx context.Context, choose func(adv *packp.AdvRefs) (want, error)) (_ *object.Commit, said string, err error) {
 	session, adv, err := f.begin(ctx)
 	if err != nil {
@@ -240,7 +241,7 @@ func (f *fetcher) fetch(ctx context.Context, choose func(adv *packp.AdvRefs) (wa
 	if !w.hash.IsZero() && canAsk {
 		err := f.pack(ctx, session, adv, []plumbing.Hash{w.hash}, true)
 		if err == nil {
-			commit, err := f.commit(w.hash, w.what)
+			commit, err := f.commit(w.hash, w.name)
 			return commit, w.said, err
 		}
 		if w.tip || context.Cause(ctx) != nil {
@@ -262,7 +263,7 @@ func (f *fetcher) fetch(ctx context.Context, choose func(adv *packp.AdvRefs) (wa
 	if err != nil {
 		return nil, "", err
 	}
-	commit, err := f.commit(hash, w.what)
+	commit, err := f.commit(hash, w.name)
 	return commit, w.said, err
 }
 
@@ -323,24 +324,24 @@ func (f *fetcher) find(prefix string) (plumbing.Hash, error) {
 }
 
 // commit reads a commit, by way of the tags that point to it.
-func (f *fetcher) commit(hash plumbing.Hash, what string) (*object.Commit, error) {
-	const most = 10 // tags of tags
-	for range most {
+func (f *fetcher) commit(hash plumbing.Hash, name string) (*object.Commit, error) {
+	const maxTagDepth = 10 // tags of tags
+	for range maxTagDepth {
 		commit, err := object.GetCommit(f.objects, hash)
 		if err == nil {
 			return commit, nil
 		}
 		tag, tagErr := object.GetTag(f.objects, hash)
 		if tagErr != nil {
-			return nil, fmt.Errorf("read %s: %w", what, err)
+			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
 		hash = tag.Target
 	}
-	return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "%s is a tag of tags that leads to no commit", what)
+	return nil, workflow.Refuse(workflow.ErrInvalid, "source.git.ref", "%s is a tag of tags that leads to no commit", name)
 }
 
-// writeTree writes one directory of a commit, and those below it. It tells submodule where one is to be, and of which
-// commit.
+// writeTree writes one directory of a commit, and those below it. It calls submodule with the place and the commit of
+// each submodule.
 func writeTree(ctx context.Context, from *object.Tree, dir string, to *tree, submodule func(name string, commit plumbing.Hash) error) error {
 	for _, e := range from.Entries {
 		if err := context.Cause(ctx); err != nil {
@@ -392,8 +393,8 @@ func writeBlob(from *object.Tree, e object.TreeEntry, name string, to *tree) err
 	defer func() { _ = content.Close() }()
 	switch e.Mode {
 	case filemode.Symlink:
-		const most = 4096
-		target, err := io.ReadAll(io.LimitReader(content, most))
+		const maxTarget = 4096
+		target, err := io.ReadAll(io.LimitReader(content, maxTarget))
 		if err != nil {
 			return fmt.Errorf("read %s: %w", quote(name), err)
 		}
@@ -413,8 +414,8 @@ func checkEntry(dir, name string) error {
 	return nil
 }
 
-// explain turns an error of a transport into a sentence, without the credential, which a server
-// may have sent back in its own words.
+// explain turns an error of a transport into a sentence, without the credential, which a server may have repeated in
+// its message.
 func (f *fetcher) explain(ctx context.Context, err error, credential string) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("fetch %s: %w", f.url, cause)

@@ -24,7 +24,7 @@ const (
 	// heldObjects is how many of the largest objects a chain of deltas may have in memory: to make one of it, go-git
 	// holds all those before it, which may be 4095.
 	heldObjects = 3
-	// smallObject is the part of the largest object from which on a delta counts whose chain is not known.
+	// smallObject is the fraction of the largest object from which on a delta of an unknown chain counts.
 	smallObject = 1600
 )
 
@@ -73,25 +73,25 @@ func (f *fetcher) store(ctx context.Context, pack io.Reader) error {
 	return packfile.UpdateObjectStorage(f.objects, file)
 }
 
-// weigh refuses a pack of more objects than most, one with an object that would have more bytes than largest, and one
-// with a chain of deltas that together have more than heldObjects times that. It inflates as a stream, and not more of an
-// object than the pack says of its size.
-func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) error {
+// weigh refuses a pack of more objects than limit, one with an object that would have more bytes than largest, and
+// one with a chain of deltas that together have more than heldObjects times that. It inflates as a stream, and of an
+// object not more than the size that the pack declares.
+func weigh(ctx context.Context, pack io.ReadSeeker, limit uint32, largest int64) error {
 	if _, err := pack.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read pack: %w", err)
 	}
 	scan := packfile.NewScanner(pack)
 	_, count, err := scan.Header()
 	if errors.Is(err, packfile.ErrEmptyPackfile) {
-		return nil // what is asked for will be missing
+		return nil // the wanted objects will be missing
 	}
 	if err != nil {
 		return fmt.Errorf("read pack: %w", err)
 	}
-	if count > most {
-		return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository sends %d objects, and a runner takes %d: name a branch or tag in ref, which is fetched without its history", count, most)
+	if count > limit {
+		return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository sends %d objects, and a runner takes %d: name a branch or tag in ref, which is fetched without its history", count, limit)
 	}
-	held := chains{least: largest / smallObject}
+	held := chains{minSize: largest / smallObject}
 	for range count {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -114,7 +114,7 @@ func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) 
 			}
 		}
 		if size < 0 || size > largest {
-			return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository has an object of %d MiB, and a runner takes up to %d MiB: keep large files elsewhere", uint64(size)>>20, largest>>20) //nolint:gosec // what is negative is huge
+			return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository has an object of %d MiB, and a runner takes up to %d MiB: keep large files elsewhere", uint64(size)>>20, largest>>20) //nolint:gosec // a negative size is a huge one
 		}
 		if sum := held.add(header, size); sum > heldObjects*largest {
 			return workflow.Refuse(workflow.ErrTooLarge, "source.git", "the repository has large objects that are changes of one another, %d MiB in all, and a runner holds up to %d MiB of such: name a branch or tag in ref, which is fetched without its history, or keep large files elsewhere", sum>>20, heldObjects*largest>>20)
@@ -123,11 +123,11 @@ func weigh(ctx context.Context, pack io.ReadSeeker, most uint32, largest int64) 
 	return nil
 }
 
-// chains weighs deltas with what they change.
+// chains adds up the sizes of deltas and of their bases.
 type chains struct {
 	at, sums []int64 // of each object so far: its offset in the pack, and how many bytes are held to make it
-	named    int64   // those of all deltas that name what they change by its hash, which may be one chain
-	least    int64   // bytes of one of these that counts
+	named    int64   // those of all deltas that name their base by its hash, which may be one chain
+	minSize  int64   // minimal bytes of one of these that counts
 }
 
 // add returns how many bytes are held to make an object of a size.
@@ -138,7 +138,7 @@ func (c *chains) add(h *packfile.ObjectHeader, size int64) int64 {
 			size += c.sums[i]
 		}
 	case plumbing.REFDeltaObject:
-		if size >= c.least {
+		if size >= c.minSize {
 			c.named += size
 			size = c.named
 		}
@@ -148,7 +148,7 @@ func (c *chains) add(h *packfile.ObjectHeader, size int64) int64 {
 	return size
 }
 
-// deltaHead keeps the beginning of what is written to it.
+// deltaHead keeps the beginning of a stream.
 type deltaHead struct {
 	b [20]byte
 	n int
@@ -160,8 +160,8 @@ func (h *deltaHead) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deltaSizes are the sizes of the object that a delta changes and of what it makes of it, as gitformat-pack describes
-// them: seven bits in a byte, the lowest first.
+// deltaSizes are the sizes of the base and of the result of a delta, as gitformat-pack describes them: seven bits in
+// a byte, the lowest first.
 func (h *deltaHead) deltaSizes() (base, result int64) {
 	rest := h.b[:h.n]
 	next := func() (n int64) {
@@ -171,7 +171,7 @@ func (h *deltaHead) deltaSizes() (base, result int64) {
 			if shift < 63 {
 				n |= int64(c&0x7f) << shift
 			} else if c&0x7f != 0 {
-				n = -1 // beyond what an object can have
+				n = -1 // beyond the maximum of an object
 			}
 			if c < 0x80 {
 				break

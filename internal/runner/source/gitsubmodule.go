@@ -36,7 +36,7 @@ func (c *checkout) submodulesOf(top *object.Tree, repo repository) func(name str
 	var urls map[string]string
 	return func(name string, commit plumbing.Hash) error {
 		if !c.git.Submodules {
-			c.Log("the submodule %s is left empty: source.git.submodules is not set", quote(name))
+			c.Log("the submodule %s stays empty: source.git.submodules is not set", quote(name))
 			return nil
 		}
 		if urls == nil {
@@ -64,7 +64,7 @@ func (c *checkout) submodulesOf(top *object.Tree, repo repository) func(name str
 	}
 }
 
-// takeSubmodules checks out what was found, one after the other, and what is found in them.
+// takeSubmodules checks out the submodules that were found, one after the other, and those found in them.
 func (c *checkout) takeSubmodules(ctx context.Context) error {
 	for len(c.waiting) > 0 {
 		next := c.waiting[0]

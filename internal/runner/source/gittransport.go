@@ -36,19 +36,19 @@ var errTooMuch = errors.New("the server sent too much")
 
 // limited ends a stream that is longer than it may be.
 type limited struct {
-	r    io.Reader
-	left int64
+	r         io.Reader
+	remaining int64
 }
 
 func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
+	if l.remaining <= 0 {
 		return 0, errTooMuch
 	}
-	if int64(len(p)) > l.left {
-		p = p[:l.left]
+	if int64(len(p)) > l.remaining {
+		p = p[:l.remaining]
 	}
 	n, err := l.r.Read(p)
-	l.left -= int64(n)
+	l.remaining -= int64(n)
 	return n, err
 }
 
@@ -60,15 +60,15 @@ func (t limitedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	most := int64(maxRefs)
+	limit := int64(maxRefs)
 	if req.Method == http.MethodPost && res.StatusCode == http.StatusOK {
-		most = maxBytes
+		limit = maxBytes
 	}
 	body := res.Body
 	res.Body = struct {
 		io.Reader
 		io.Closer
-	}{&limited{body, most}, body}
+	}{&limited{body, limit}, body}
 	return res, nil
 }
 
@@ -206,7 +206,7 @@ func explainSSH(a address, err error) error {
 	return err
 }
 
-// AdvertisedReferencesContext reads what the server has.
+// AdvertisedReferencesContext reads the references of the server.
 func (s *sshSession) AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error) {
 	defer s.closeOn(ctx)()
 	adv := packp.NewAdvRefs()
@@ -254,7 +254,7 @@ func (s *sshSession) uploadPack(req *packp.UploadPackRequest) (*packp.UploadPack
 	if err := s.in.Close(); err != nil {
 		return nil, err
 	}
-	s.out.left = maxBytes
+	s.out.remaining = maxBytes
 	res := packp.NewUploadPackResponse(req)
 	if err := res.Decode(struct {
 		io.Reader
@@ -270,7 +270,7 @@ func (s *sshSession) closeOn(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = s.conn.Close() })
 }
 
-// explain adds what the server said on its error stream.
+// explain adds the error output of the server.
 func (s *sshSession) explain(err error) error {
 	// Its error stream may lag behind: all of it is there when the program has ended.
 	_ = s.conn.SetDeadline(time.Now().Add(lastWords))
@@ -305,10 +305,10 @@ type head struct {
 }
 
 func (h *head) Write(p []byte) (int, error) {
-	const most = 4 << 10
+	const limit = 4 << 10
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.buf = append(h.buf, p[:min(len(p), most-len(h.buf))]...)
+	h.buf = append(h.buf, p[:min(len(p), limit-len(h.buf))]...)
 	return len(p), nil
 }
 

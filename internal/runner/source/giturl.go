@@ -77,7 +77,7 @@ func (a address) String() string {
 	return a.scheme + "://" + a.host + a.path
 }
 
-// sameHost reports whether what logs in at one address may be shown to the other.
+// sameHost reports whether the credentials for one address may be sent to the other.
 func (a address) sameHost(b address) bool {
 	return a.scheme == b.scheme && strings.EqualFold(a.host, b.host)
 }
@@ -86,7 +86,7 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
-// checkGit refuses what is wrong without asking the server.
+// checkGit refuses mistakes that can be found without asking the server.
 func checkGit(g api.GitSource) (address, error) {
 	a, err := parseURL(g.URL)
 	if err != nil {

@@ -23,7 +23,7 @@ var versionTag = sync.OnceValue(func() *regexp.Regexp {
 type release struct {
 	tag     string
 	version *version.Version
-	object  plumbing.Hash // what the tag names: of an annotated one its own object
+	object  plumbing.Hash // name the tag names: of an annotated one its own object
 	commit  plumbing.Hash
 }
 
@@ -83,5 +83,5 @@ func chooseVersion(adv *packp.AdvRefs, constraint string) (want, error) {
 			return want{}, workflow.Refuse(workflow.ErrInvalid, "source.git.version", "the tags %s and %s are the same version and name different commits; delete one, or name one in ref", quote(best.tag), quote(other.tag))
 		}
 	}
-	return want{hash: best.object, tip: true, what: "tag " + best.tag, said: ", tag " + best.tag + ", the highest that fits " + constraint}, nil
+	return want{hash: best.object, tip: true, name: "tag " + best.tag, said: ", tag " + best.tag + ", the highest that fits " + constraint}, nil
 }

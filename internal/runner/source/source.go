@@ -1,9 +1,10 @@
 // Package source brings the code of a job into its work directory: a copy of a directory, a checkout
-// of a git repository, or what is in an archive. Nothing in it points outside the tree, and it has no
-// directory .git. It runs no program and keeps no cache.
+// of a git repository, or the content of an archive. Nothing in it points outside the tree, and it has no directory
+// .git. It runs no program and keeps no cache.
 //
-// A directory is copied alone: what its modules name outside of it is not there, and .terraform is left out. State files are set aside for the runner to look at, because the state of a run is only where its
-// workspace says. Large files of git (LFS) are left as they are in the tree, as pointer files, and so are submodules
+// A directory is copied alone: files outside of it are missing even if its modules name them, and .terraform is left
+// out. State files are set aside for the runner to check, because the state of a run is only in the place that its
+// workspace names. Large files of git (LFS) are left as they are in the tree, as pointer files, and so are submodules
 // that the source does not ask for, as empty directories.
 package source
 
@@ -19,7 +20,7 @@ import (
 // The bounds of one source.
 const (
 	maxEntries = 50_000  // files, directories and links
-	maxBytes   = 1 << 30 // of all files, and of what a server may send
+	maxBytes   = 1 << 30 // of all files, and of the answer of a server
 )
 
 // ErrCredential means that the token or key of a source did not resolve. The cause is wrapped
@@ -29,7 +30,7 @@ var ErrCredential = errors.New("credential of the source")
 // Owner is the user that the code is to belong to, where it is not the runner's own.
 type Owner struct{ UID, GID int }
 
-// Request says what to fetch, and where to.
+// Request names a source and its destination.
 type Request struct {
 	Source  api.Source
 	Dest    string                           // a directory that does not exist or is empty
@@ -55,7 +56,7 @@ type limits struct {
 // Fetched is a source that is in place.
 type Fetched struct {
 	Root   string // the directory of the root module
-	Aside  string // where what the engine left beside the root module was put, under the names that it had there
+	Aside  string // directory of the files that the engine left beside the root module, under their names there
 	Digest string // of a directory: see Sources.Digest; of an archive its SHA-256
 	Commit string // of a git source
 

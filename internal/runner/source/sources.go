@@ -20,8 +20,8 @@ type Sources struct {
 	Data  string   // the data directory of this machine's own agent, no part of which is a source; empty: unknown
 }
 
-// Check refuses a directory that is a data directory or lies in one, or in which Data lies. What else may be wrong
-// with it is found when it is copied.
+// Check refuses a directory that is a data directory or lies in one, or in which Data lies. Other mistakes are found
+// when it is copied.
 func (s Sources) Check(dir string) error {
 	from, where, err := openDirectory(dir, s.Roots)
 	if err != nil {
@@ -35,9 +35,9 @@ func (s Sources) Check(dir string) error {
 	return refuseData(where, info, newOwnData(s.Data))
 }
 
-// Copy copies to an empty directory what a container may have of a source: what Fetch takes, and beside it the state
-// that the engine of the root module left there. A state below another directory is an empty file. Fetch makes of the
-// copy what it makes of the source. top is the path of the source.
+// Copy copies to an empty directory the part of a source that a container may read: the files that Fetch takes, and
+// the state of the root module. A state below another directory becomes an empty file. Fetch makes the same tree of
+// the copy as of the source. top is the path of the source.
 func (s Sources) Copy(ctx context.Context, dir, top, dest string) error {
 	from, _, err := s.open(dir)
 	if err != nil {
@@ -56,8 +56,8 @@ func (s Sources) Copy(ctx context.Context, dir, top, dest string) error {
 	return to.finish()
 }
 
-// Digest says what the files of a source are now, as a run would copy them: a SHA-256 over their names, kinds and
-// contents. top is the path of the source.
+// Digest is a SHA-256 over the names, kinds and contents of a source's files, as a run would copy them now. top is
+// the path of the source.
 func (s Sources) Digest(ctx context.Context, dir, top string) (string, error) {
 	from, _, err := s.open(dir)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// What an engine leaves beside code in which it ran, below the root module. Fetch sets it aside.
+// Files that an engine writes beside the code, below the root module. Fetch sets them aside.
 const (
 	// stateFile is the state of the default workspace; stateFolder has those of the others, a directory each.
 	stateFile   = "terraform.tfstate"
@@ -21,7 +21,7 @@ const (
 	EnvironmentFile = ".terraform/environment"
 )
 
-// fate is what becomes of a file of a source.
+// fate is how a file of a source is treated.
 type fate int
 
 const (
@@ -31,8 +31,8 @@ const (
 	dropped             // it is left out
 )
 
-// ofDirectory says what becomes of a file of a directory whose root module is the directory top: state never gets into
-// a run by itself. What is set aside is the root module's own.
+// ofDirectory returns the fate of the files of a directory with the root module top: state never gets into a run by
+// itself. Only state of the root module is set aside.
 func ofDirectory(top string) func(name string) fate {
 	prefix := prefixOf(top)
 	return func(name string) fate {
@@ -48,8 +48,8 @@ func ofDirectory(top string) func(name string) fate {
 	}
 }
 
-// handedOn says what becomes of a file of a directory in the copy that a container gets, where nothing is closed to the
-// engine. State below another directory than that of the root module may be another workspace's.
+// handedOn returns the fate of the files of a directory in the copy for a container, where the engine can read
+// everything. State below another directory than that of the root module may be another workspace's.
 func handedOn(top string) func(name string) fate {
 	direct := ofDirectory(top)
 	return func(name string) fate {
@@ -65,7 +65,7 @@ func handedOn(top string) func(name string) fate {
 	}
 }
 
-// prefixOf is what the names of all that lies in a directory of a source begin with.
+// prefixOf is the prefix of the names of all files in a directory of a source.
 func prefixOf(top string) string {
 	if top = path.Clean(top); top == "." {
 		return ""
@@ -73,8 +73,8 @@ func prefixOf(top string) string {
 	return top + "/"
 }
 
-// ofRepository says the same of a repository whose root module is the directory top. Only what an engine would
-// take for its own state on sight is taken out; the rest may be data.
+// ofRepository does the same for a repository. Only files that an engine would take for its own state are taken out;
+// the rest may be data.
 func ofRepository(top string) func(name string) fate {
 	prefix := prefixOf(top)
 	return func(name string) fate {
@@ -105,7 +105,7 @@ func (t *tree) setAside(name string, content io.Reader) error {
 	return t.put(root, name, 0o600, content, nil)
 }
 
-// note adds an entry to the digest. What stands between its parts is in no name.
+// note adds an entry to the digest. The separator of its parts is in no name.
 func (t *tree) note(kind byte, name string, perm fs.FileMode, more string) {
 	if t.digest != nil {
 		fmt.Fprintf(t.digest, "%c%03o%s\x00%s\x00", kind, perm&0o111, name, more)

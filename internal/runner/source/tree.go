@@ -29,7 +29,7 @@ type tree struct {
 	owner   *Owner
 	fate    func(name string) fate
 	aside   string    // where files are put that are kept apart; empty: nowhere
-	digest  hash.Hash // of what is written; nil: none is made
+	digest  hash.Hash // of all that is written; nil: none is made
 	limits  limits
 	entries int
 	files   int
@@ -160,7 +160,7 @@ func (t *tree) put(root *os.Root, name string, perm fs.FileMode, content io.Read
 func (t *tree) copy(to io.Writer, content io.Reader) error {
 	n, err := io.Copy(to, io.LimitReader(content, t.limits.bytes-t.bytes+1))
 	if t.bytes += n; err == nil && t.bytes > t.limits.bytes {
-		err = workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out what the run does not need, or name a directory of less as the source", t.limits.bytes>>20)
+		err = workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d MiB; leave out files that the run does not need, or name a smaller directory as the source", t.limits.bytes>>20)
 	}
 	return err
 }
@@ -186,7 +186,7 @@ func (t *tree) link(name, target string) error {
 // following it as far as it goes; one that leads nowhere is harmless.
 func (t *tree) finish() error {
 	for _, l := range t.links {
-		if err := t.root.Symlink(l.target, l.name); err != nil { // who owns its directory may replace it
+		if err := t.root.Symlink(l.target, l.name); err != nil { // the owner of its directory may replace it
 			return writing(l.name, err)
 		}
 	}
@@ -198,8 +198,8 @@ func (t *tree) finish() error {
 	return nil
 }
 
-// placed finishes a tree that has more than the root module in it, and returns where that is. did says what was done
-// with the files; name, which field gives, is the directory of the root module, and empty for the top.
+// placed finishes a tree that has more than the root module, and returns the place of the root module. did is the
+// verb for the log; name, which field gives, is the directory of the root module, and empty for the top.
 func (t *tree) placed(r Request, did, field, name string) (Fetched, error) {
 	if err := t.finish(); err != nil {
 		return Fetched{}, err
@@ -231,7 +231,7 @@ func (t *tree) module(r Request, field, name string) (Fetched, error) {
 func (t *tree) count(name string) error {
 	t.entries++
 	if t.entries > t.limits.entries {
-		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d files, directories and links; leave out what the run does not need, or name a directory of less as the source", t.limits.entries)
+		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has more than %d files, directories and links; leave out files that the run does not need, or name a smaller directory as the source", t.limits.entries)
 	}
 	if strings.Count(name, "/") >= maxDepth {
 		return workflow.Refuse(workflow.ErrTooLarge, "source", "the source has directories more than %d deep", maxDepth)
@@ -262,7 +262,7 @@ func writing(name string, err error) error {
 }
 
 func leaves(name, target string) error {
-	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source: name a directory above both as the source, and the one of the root module as its path (source: {directory: ../.., path: envs/prod}), or replace the link by what it points to", quote(name), quote(target))
+	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source: name a directory above both as the source, and the one of the root module as its path (source: {directory: ../.., path: envs/prod}), or replace the link by its target", quote(name), quote(target))
 }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.

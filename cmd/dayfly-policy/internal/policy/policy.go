@@ -60,13 +60,13 @@ func ReadQuery(r io.Reader) (api.PolicyQuery, error) {
 }
 
 // readUpTo reads all of r, and fails if that is more than so many bytes.
-func readUpTo(r io.Reader, most int64) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(r, most+1))
+func readUpTo(r io.Reader, limit int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(raw)) > most {
-		return nil, fmt.Errorf("it has more than %d MiB", most>>20)
+	if int64(len(raw)) > limit {
+		return nil, fmt.Errorf("it has more than %d MiB", limit>>20)
 	}
 	return raw, nil
 }
@@ -108,19 +108,19 @@ func Answer(ctx context.Context, q api.PolicyQuery, each time.Duration) (api.Pol
 }
 
 // Evaluate says what the package in a directory says of a plan or a state.
-func Evaluate(ctx context.Context, directory string, input []byte, most time.Duration) (api.PackageAnswer, error) {
+func Evaluate(ctx context.Context, directory string, input []byte, timeout time.Duration) (api.PackageAnswer, error) {
 	value, err := parseInput(input)
 	if err != nil {
 		return api.PackageAnswer{}, err
 	}
-	return evaluate(ctx, directory, value, most, MaxMemory), nil
+	return evaluate(ctx, directory, value, timeout, MaxMemory), nil
 }
 
 // evaluate never panics and never takes much longer than it may. A parser or a builtin that does not look at its
 // context is left behind; it ends with the process. Memory is looked at every few milliseconds, so a package may have more
 // than MaxMemory for a moment; the program bounds what it has in all.
-func evaluate(ctx context.Context, directory string, input ast.Value, most time.Duration, memory uint64) api.PackageAnswer {
-	a, err := within(ctx, most, memory, func(ctx context.Context) (api.PackageAnswer, error) {
+func evaluate(ctx context.Context, directory string, input ast.Value, timeout time.Duration, memory uint64) api.PackageAnswer {
+	a, err := within(ctx, timeout, memory, func(ctx context.Context) (api.PackageAnswer, error) {
 		p, err := load(directory, false)
 		if err != nil {
 			return api.PackageAnswer{}, err
@@ -141,8 +141,8 @@ func evaluate(ctx context.Context, directory string, input ast.Value, most time.
 }
 
 // within runs do for at most so long, and while it takes at most so many bytes of memory. A panic in it is an error.
-func within[T any](ctx context.Context, most time.Duration, memory uint64, do func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, most)
+func within[T any](ctx context.Context, timeout time.Duration, memory uint64, do func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -166,20 +166,20 @@ func within[T any](ctx context.Context, most time.Duration, memory uint64, do fu
 	select {
 	case r := <-done:
 		if ctx.Err() != nil {
-			return none, late(ctx, most)
+			return none, late(ctx, timeout)
 		}
 		return r.value, r.err
 	case <-ctx.Done():
-		return none, late(ctx, most)
+		return none, late(ctx, timeout)
 	}
 }
 
-func late(ctx context.Context, most time.Duration) error {
+func late(ctx context.Context, timeout time.Duration) error {
 	if large, ok := errors.AsType[largeError](context.Cause(ctx)); ok {
 		return large
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("took longer than %s", text.Duration(most))
+		return fmt.Errorf("took longer than %s", text.Duration(timeout))
 	}
 	return errors.New("was interrupted")
 }

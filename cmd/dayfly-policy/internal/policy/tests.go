@@ -42,8 +42,8 @@ func (t TestResult) Passed() bool { return t.Outcome == TestPassed || t.Outcome 
 
 // Test runs the tests of the package in a directory, in the order of their names. The package itself must be one that
 // can be evaluated. It may take as long as most, and so may each test.
-func Test(ctx context.Context, directory string, most time.Duration) ([]TestResult, error) {
-	results, err := within(ctx, most, MaxMemory, func(ctx context.Context) ([]TestResult, error) {
+func Test(ctx context.Context, directory string, timeout time.Duration) ([]TestResult, error) {
+	results, err := within(ctx, timeout, MaxMemory, func(ctx context.Context) ([]TestResult, error) {
 		p, err := load(directory, true)
 		if err != nil {
 			return nil, err
@@ -51,7 +51,7 @@ func Test(ctx context.Context, directory string, most time.Duration) ([]TestResu
 		if _, err := p.compile(ctx); err != nil {
 			return nil, err
 		}
-		return p.test(ctx, most)
+		return p.test(ctx, timeout)
 	})
 	if err != nil {
 		return nil, errors.New(sentence(err))
@@ -59,7 +59,7 @@ func Test(ctx context.Context, directory string, most time.Duration) ([]TestResu
 	return results, nil
 }
 
-func (p *loaded) test(ctx context.Context, most time.Duration) ([]TestResult, error) {
+func (p *loaded) test(ctx context.Context, timeout time.Duration) ([]TestResult, error) {
 	all := maps.Clone(p.modules)
 	maps.Copy(all, p.tests)
 	store := inmem.NewFromObjectWithOpts(p.documents, inmem.OptRoundTripOnWrite(false))
@@ -70,7 +70,7 @@ func (p *loaded) test(ctx context.Context, most time.Duration) ([]TestResult, er
 	defer store.Abort(ctx, txn)
 	results, err := tester.NewRunner().
 		SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetStore(store).SetModules(all).
-		CapturePrintOutput(true).RaiseBuiltinErrors(true).SetTimeout(most).SetParallel(1).
+		CapturePrintOutput(true).RaiseBuiltinErrors(true).SetTimeout(timeout).SetParallel(1).
 		RunTests(ctx, txn)
 	if err != nil {
 		return nil, err

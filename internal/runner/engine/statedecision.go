@@ -12,117 +12,117 @@ import (
 
 // otherState is a state that exists elsewhere than in the workspace's place.
 type otherState struct {
-	name string // by which people choose it
-	what string // in words
-	doc  *document
-	from *folder // where its file is
-	file string
-	main bool // beside the code, of the engine's workspace that the run is for
+	name        string // users choose it by this name
+	description string // description for messages
+	doc         *document
+	from        *folder // where its file is
+	file        string
+	main        bool // beside the code, of the engine's workspace that the run is for
 }
 
-func (c otherState) String() string { return fmt.Sprintf("%s (%s)", c.what, c.doc) }
+func (c otherState) String() string { return fmt.Sprintf("%s (%s)", c.description, c.doc) }
 
-// sight is everything that was found about the state of a run before anything is planned.
-type sight struct {
+// stateFindings is all that is known about the state of a run before anything is planned.
+type stateFindings struct {
 	place string         // the workspace's place, in words
 	is    api.StateFound // which that is, without a lineage
 	doc   *document      // the state in it; nil means none
 
-	known    *api.StateFound // what the last run found
+	known    *api.StateFound // state of the last run
 	found    []otherState    // states elsewhere that hold something
 	withheld bool            // there may be one more, which is not for this run
 	others   []string        // the engine's workspaces that have a state in the place, if that of the run has none
 	differs  []string        // settings in which the backend differs from the one that the source's own init has set up
 
-	takeOver, beginAnew bool // what the user said
+	takeOver, beginAnew bool // options of the run
 	from                string
 }
 
-// verdict is what is made of it.
-type verdict struct {
-	take *otherState // is to become the state of the run
-	say  string      // for the log
+// decision is the result of decide.
+type decision struct {
+	take *otherState // becomes the state of the run
+	note string      // for the log; empty: nothing to say
 }
 
-// judge decides whether a run may go on with the state that is in the workspace's place. Nothing is ever planned on
-// an empty state while another one exists, until the user says which of the two is meant. It is a pure function.
-func judge(s sight) (verdict, error) {
+// decide says whether a run may go on with the state that is in the workspace's place. Nothing is ever planned on an
+// empty state while another one exists, until the user says which of the two is meant. It is a pure function.
+func decide(s stateFindings) (decision, error) {
 	same := s.known != nil && samePlace(*s.known, s.is)
 	kept := s.known != nil && s.known.Lineage != "" // there was a state
 	moved := kept && !same
 	overrides := s.is.Declared != "" && !same && !moved
 	switch {
 	case s.beginAnew:
-		return verdict{say: fmt.Sprintf("begin_anew: the run goes on with what is in %s (state: %s)", s.place, s.doc)}, nil
+		return decision{note: fmt.Sprintf("begin_anew: the run uses %s as it is (state: %s)", s.place, s.doc)}, nil
 	case s.takeOver && s.doc == nil:
-		return s.pick(kept)
+		return s.chooseTakeOver(kept)
 	case s.takeOver && kept && s.doc.lineage == s.known.Lineage && s.doc.serial >= s.known.Serial:
-		return verdict{say: fmt.Sprintf("take_over: the state is in %s already (%s)", s.place, s.doc)}, nil
-	case s.takeOver && (moved || overrides || kept && s.doc.lineage != s.known.Lineage || s.unlike()):
-		return refuse(anew, "%s holds a state already (%s), which is not overwritten", s.place, s.doc)
+		return decision{note: fmt.Sprintf("take_over: the state is in %s already (%s)", s.place, s.doc)}, nil
+	case s.takeOver && (moved || overrides || kept && s.doc.lineage != s.known.Lineage || s.othersDiffer()):
+		return refuse(adviceBeginAnew, "%s holds a state already (%s), which is not overwritten", s.place, s.doc)
 	case moved:
-		return s.away()
+		return s.moved()
 	case overrides && s.doc != nil:
-		return refuse(anew, "%s, which holds a state (%s)", overriding(s.is.Declared, s.place), s.doc)
+		return refuse(adviceBeginAnew, "%s, which holds a state (%s)", overriding(s.is.Declared, s.place), s.doc)
 	case overrides:
-		return refuse(either, "%s", overriding(s.is.Declared, s.place))
+		return refuse(adviceTakeOver, "%s", overriding(s.is.Declared, s.place))
 	case s.doc == nil:
 		return s.empty(kept)
 	case kept && s.doc.lineage != s.known.Lineage:
-		return refuse(anew, "%s holds another state than the last run left there: %s instead of lineage %s", s.place, s.doc, s.known.Lineage)
+		return refuse(adviceBeginAnew, "%s holds another state than the last run left there: %s instead of lineage %s", s.place, s.doc, s.known.Lineage)
 	case kept && s.doc.serial < s.known.Serial:
-		return refuse(anew, "%s holds an older state than the last run left there: serial %d instead of %d", s.place, s.doc.serial, s.known.Serial)
+		return refuse(adviceBeginAnew, "%s holds an older state than the last run left there: serial %d instead of %d", s.place, s.doc.serial, s.known.Serial)
 	case s.known == nil && len(s.differs) > 0:
-		return s.setUpElsewhere()
+		return s.otherBackend()
 	case kept && s.doc.serial > s.known.Serial:
-		return verdict{say: fmt.Sprintf("the state was changed elsewhere since the last run: its serial is %d, and was %d", s.doc.serial, s.known.Serial)}, nil
+		return decision{note: fmt.Sprintf("the state was changed elsewhere since the last run: its serial is %d, and was %d", s.doc.serial, s.known.Serial)}, nil
 	case s.takeOver:
-		return verdict{say: fmt.Sprintf("take_over: %s holds a state already (%s), and nothing is taken over", s.place, s.doc)}, nil
+		return decision{note: fmt.Sprintf("take_over: %s holds a state already (%s), and nothing is taken over", s.place, s.doc)}, nil
 	}
-	return verdict{}, nil
+	return decision{}, nil
 }
 
-// away decides about a run that would use another place than the last one.
-func (s sight) away() (verdict, error) {
+// moved decides about a run that would use another place than the last one.
+func (s stateFindings) moved() (decision, error) {
 	text := fmt.Sprintf("the last run left its state (lineage %s, serial %d) elsewhere: %s; this run would use %s",
 		s.known.Lineage, s.known.Serial, differsIn(*s.known, s.is), s.place)
 	switch {
 	case s.doc != nil && s.doc.lineage == s.known.Lineage && s.doc.serial >= s.known.Serial:
 		return refuse("If it was moved there, run it again with --take-over", "%s, which holds that state too (%s)", text, s.doc)
 	case s.doc != nil:
-		return refuse(anew, "%s, which holds another state (%s)", text, s.doc)
+		return refuse(adviceBeginAnew, "%s, which holds another state (%s)", text, s.doc)
 	case len(s.found) > 0:
-		return refuse(either, "%s, where no state is, and there is %s", text, s.all())
+		return refuse(adviceTakeOver, "%s, which holds no state, and there is %s", text, s.all())
 	}
-	return refuse("Move the state there, or run it again with --begin-anew to begin without it", "%s, where no state is", text)
+	return refuse("Move the state there, or run it again with --begin-anew to begin without it", "%s, which holds no state", text)
 }
 
-// empty decides about a place in which there is no state.
-func (s sight) empty(kept bool) (verdict, error) {
+// empty decides about a place without a state.
+func (s stateFindings) empty(kept bool) (decision, error) {
 	switch {
 	case kept:
-		return refuse(anew, "there is no state in %s any more, where the last run left lineage %s, serial %d", s.place, s.known.Lineage, s.known.Serial)
+		return refuse(adviceBeginAnew, "there is no state in %s any more, where the last run left lineage %s, serial %d", s.place, s.known.Lineage, s.known.Serial)
 	case len(s.found) > 0:
-		return refuse(either, "the workspace has no state yet in %s, but there is %s", s.place, s.all())
+		return refuse(adviceTakeOver, "the workspace has no state yet in %s, but there is %s", s.place, s.all())
 	case s.withheld:
-		return refuse(anew, "the workspace has no state yet in %s, and a deleted workspace of this name in another project may have left one: "+
+		return refuse(adviceBeginAnew, "the workspace has no state yet in %s, and a deleted workspace of this name in another project may have left one: "+
 			"only an admin of both projects may take it over", s.place)
 	case len(s.others) > 0:
 		return refuse("Choose one of them with state.workspace, or run it again with --begin-anew to begin without them",
 			"the engine's workspace %s has no state in %s, but others have: %s", s.is.Workspace, s.place, strings.Join(s.others, ", "))
 	case len(s.differs) > 0:
-		return s.setUpElsewhere()
+		return s.otherBackend()
 	}
-	return verdict{say: fmt.Sprintf("there is no state in %s yet: it begins empty", s.place)}, nil
+	return decision{note: fmt.Sprintf("there is no state in %s yet: it begins empty", s.place)}, nil
 }
 
-func (s sight) setUpElsewhere() (verdict, error) {
-	return refuse("Say in state.backend_config what was said to init then, or run it again with --begin-anew",
+func (s stateFindings) otherBackend() (decision, error) {
+	return refuse("Put the settings that init was given then into state.backend_config, or run it again with --begin-anew",
 		"the run's backend is not the one that was set up in the source's own .terraform; it differs in %s", strings.Join(s.differs, ", "))
 }
 
-// all lists what exists elsewhere.
-func (s sight) all() string {
+// all lists the states that exist elsewhere.
+func (s stateFindings) all() string {
 	var all []string
 	for _, c := range s.found {
 		all = append(all, c.String())
@@ -130,8 +130,8 @@ func (s sight) all() string {
 	return strings.Join(all, ", ")
 }
 
-// pick chooses what to take over into an empty place.
-func (s sight) pick(kept bool) (verdict, error) {
+// chooseTakeOver chooses the state to take over into an empty place.
+func (s stateFindings) chooseTakeOver(kept bool) (decision, error) {
 	var fit []otherState
 	beside := slices.IndexFunc(s.found, func(c otherState) bool { return c.main })
 	for _, c := range s.found {
@@ -145,24 +145,24 @@ func (s sight) pick(kept bool) (verdict, error) {
 	}
 	switch {
 	case len(fit) == 1:
-		return verdict{take: &fit[0], say: "take_over: from " + fit[0].String()}, nil
+		return decision{take: &fit[0], note: "take_over: from " + fit[0].String()}, nil
 	case len(fit) > 1 || s.from != "":
 		var names []string
 		for _, c := range s.found {
 			names = append(names, c.name+" for "+c.String())
 		}
 		if len(names) == 0 {
-			return refuse(anew, "there is nothing to take over under the name %s", s.from)
+			return refuse(adviceBeginAnew, "there is nothing to take over under the name %s", s.from)
 		}
 		return refuse("Say which with --take-over-from", "there is more than one state, or none of that name, to take over: %s", strings.Join(names, "; "))
 	case kept || s.withheld || len(s.others) > 0 || len(s.differs) > 0:
-		return refuse(anew, "there is no state in %s, and none beside the code that this run may take over", s.place)
+		return refuse(adviceBeginAnew, "there is no state in %s, and none beside the code that this run may take over", s.place)
 	}
-	return verdict{say: fmt.Sprintf("take_over: there is nothing to take over, and no state in %s yet", s.place)}, nil
+	return decision{note: fmt.Sprintf("take_over: there is nothing to take over, and no state in %s yet", s.place)}, nil
 }
 
-// unlike says whether a state elsewhere is another one than that in the place.
-func (s sight) unlike() bool {
+// othersDiffer says whether a state elsewhere has another lineage than the one in the place.
+func (s stateFindings) othersDiffer() bool {
 	for _, c := range s.found {
 		if c.doc.lineage != s.doc.lineage {
 			return true
@@ -171,14 +171,14 @@ func (s sight) unlike() bool {
 	return false
 }
 
-// What a user can do about a refusal, where it is nothing special.
+// The usual advice after a refusal.
 const (
-	either = "Run it again with --take-over to make that state the workspace's own, or with --begin-anew to go on without it"
-	anew   = "If the run is to go on with what is there, run it again with --begin-anew"
+	adviceTakeOver  = "Run it again with --take-over to make that state the workspace's own, or with --begin-anew to go on without it"
+	adviceBeginAnew = "To use the state that is there, run it again with --begin-anew"
 )
 
-func refuse(todo, format string, args ...any) (verdict, error) {
-	return verdict{}, elsewhere(todo, format, args...)
+func refuse(todo, format string, args ...any) (decision, error) {
+	return decision{}, elsewhere(todo, format, args...)
 }
 
 // elsewhere refuses a run until its user says which of two states is meant.
@@ -208,9 +208,9 @@ func samePlace(a, b api.StateFound) bool {
 // differsIn says how a place differs from the one of the last run.
 func differsIn(known, is api.StateFound) string {
 	var all []string
-	add := func(what, was, now string) {
+	add := func(name, was, now string) {
 		if was != now {
-			all = append(all, fmt.Sprintf("%s %s instead of %s", what, orNone(was), orNone(now)))
+			all = append(all, fmt.Sprintf("%s %s instead of %s", name, orNone(was), orNone(now)))
 		}
 	}
 	add("backend", known.Backend, is.Backend)

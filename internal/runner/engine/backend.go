@@ -15,21 +15,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Files of the source that lay below the root module and were set aside.
+// Files below the root module of the source that were set aside.
 const (
 	asideBackend     = ".terraform/terraform.tfstate"
 	asideEnvironment = ".terraform/environment"
 )
 
-// settle decides where the state of the run is kept, initialises the root module for that, and refuses to go on
-// where another state exists. After it, t.doc is the state as it is.
-func (t *terraform) settle(ctx context.Context) error {
+// resolveState decides where the state of the run is kept, initialises the root module for that backend, and refuses
+// to continue if another state exists. After it, t.doc is the current state.
+func (t *terraform) resolveState(ctx context.Context) error {
 	if err := t.choose(); err != nil {
 		return err
 	}
 	t.h.Logf("the state is kept in %s%s", t.place, t.inWorkspace())
 	if known := t.j.Spec.Known; t.overrides() && !t.j.Spec.TakeOver && !t.j.Spec.BeginAnew && (known == nil || known.Declared != t.code.name()) {
-		return elsewhere(either, "%s", overriding(t.code.name(), t.place.String())) // the engine is not needed for this
+		return elsewhere(adviceTakeOver, "%s", overriding(t.code.name(), t.place.String())) // the engine is not needed for this
 	}
 	overridden, err := t.overridden(ctx)
 	if err != nil {
@@ -55,22 +55,22 @@ func (t *terraform) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	s, err := t.look(ctx, overridden)
+	s, err := t.findStates(ctx, overridden)
 	if err != nil {
 		return err
 	}
-	v, err := judge(s)
+	v, err := decide(s)
 	if err != nil {
 		return err
 	}
-	if v.say != "" {
-		t.h.Logf("%s", v.say)
+	if v.note != "" {
+		t.h.Logf("%s", v.note)
 	}
 	doc := t.doc
 	if v.take != nil {
 		doc = v.take.doc
 	}
-	if err := t.own(ctx, doc); err != nil {
+	if err := t.claimState(ctx, doc); err != nil {
 		return err
 	}
 	if v.take != nil {
@@ -78,21 +78,21 @@ func (t *terraform) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	// What a run that only reads was told to do about another state holds for that run alone.
+	// The choice between two states in a run that only reads is not recorded: it holds for that run alone.
 	t.keeps = !t.readOnly || !s.takeOver && !s.beginAnew
 	return nil
 }
 
-// own asks whether the run may change a state, or make it the workspace's; nil: one that begins empty.
-func (t *terraform) own(ctx context.Context, doc *document) error {
+// claimState asks whether the run may change a state, or make it the workspace's own. A nil doc is a new state.
+func (t *terraform) claimState(ctx context.Context, doc *document) error {
 	ref := api.StateRef{Place: t.is.Place}
 	if doc != nil {
 		ref.Lineage = doc.lineage
 	}
-	return own(ctx, t.h, t.j.Spec.Workflow, t.readOnly, ref)
+	return claimStates(ctx, t.h, t.j.Spec.Workflow, t.readOnly, ref)
 }
 
-// choose decides what needs no engine: the place and the engine's workspace.
+// choose decides the place of the state and the engine's workspace. It does not need the engine.
 func (t *terraform) choose() (err error) {
 	spec := t.j.Spec
 	// The name is ours: a file of that name in the source is not part of the code.
@@ -103,7 +103,7 @@ func (t *terraform) choose() (err error) {
 	if t.runVarFile, err = t.writeVariables(asDeclared(t.options().Variables, t.code.types)); err != nil {
 		return runnerError(err)
 	}
-	if err := t.layVariables(); err != nil {
+	if err := t.placeVariables(); err != nil {
 		return err
 	}
 	if t.place, err = placeOf(spec, t.code, t.j.Bucket); err != nil {
@@ -133,7 +133,7 @@ func (t *terraform) inWorkspace() string {
 	return ", in the engine's workspace " + t.workspace
 }
 
-// asideFile reads a small file that was set aside; nil where there is none.
+// asideFile reads a small file that was set aside; nil if there is none.
 func (t *terraform) asideFile(name string) ([]byte, error) {
 	if t.aside == nil {
 		return nil, nil
@@ -145,8 +145,8 @@ func (t *terraform) asideFile(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// overridden reads the state in the backend that the code declares, where the workspace keeps its own elsewhere
-// and the user wants that one. nil means that there is none, or that it is not wanted.
+// overridden reads the state in the backend that the code declares, if the workspace keeps its own elsewhere and the
+// user wants to take that one over. nil means none.
 func (t *terraform) overridden(ctx context.Context) (*otherState, error) {
 	if !t.overrides() || !t.j.Spec.TakeOver {
 		return nil, nil //nolint:nilnil // no such state
@@ -158,13 +158,13 @@ func (t *terraform) overridden(ctx context.Context) (*otherState, error) {
 	if err != nil || !doc.holds() {
 		return nil, err
 	}
-	return &otherState{name: "backend", what: "the state in the backend " + t.code.name() + " that the code declares", doc: doc, from: t.temp, file: file}, nil
+	return &otherState{name: "backend", description: "the state in the backend " + t.code.name() + " that the code declares", doc: doc, from: t.temp, file: file}, nil
 }
 
 // overrides says whether the state is kept elsewhere than the code declares.
 func (t *terraform) overrides() bool { return t.place.kind != api.StateSource && t.code.elsewhere() }
 
-// placeState tells the engine where the state is kept, where that is not what the code declares.
+// placeState configures the backend of the engine, unless the code declares it completely.
 func (t *terraform) placeState(ctx context.Context) error {
 	switch t.place.kind {
 	case api.StateSource:
@@ -177,7 +177,7 @@ func (t *terraform) placeState(ctx context.Context) error {
 	return t.override(t.place)
 }
 
-// completeBackend writes down what the workspace adds to the backend that the code declares.
+// completeBackend writes the settings that the workspace adds to the backend that the code declares.
 func (t *terraform) completeBackend() error {
 	if len(t.j.Spec.State.BackendConfig) == 0 {
 		return nil
@@ -229,7 +229,7 @@ func (t *terraform) openState(ctx context.Context) error {
 	return nil
 }
 
-// privateState makes an empty directory of states that ends with the run.
+// privateState makes an empty directory of states, which is removed after the run.
 func (t *terraform) privateState() (err error) {
 	name := newName("state-", "")
 	if err = t.temp.mkdir(name); err == nil {
@@ -247,22 +247,22 @@ func openState(h Host, j Job) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	left, err := f.give()
+	skipped, err := f.give()
 	if err != nil {
 		f.close()
 		return nil, err
 	}
-	for _, name := range left {
+	for _, name := range skipped {
 		h.Logf("the file %s of the state directory has a second name and keeps its owner", quote(name))
 	}
 	return f, nil
 }
 
 // initialise runs the engine's init. Its workspace is selected afterwards: init refuses one that has no state yet.
-// What an earlier init of the run has set up is forgotten first, or the engine would want to move the state.
+// The backend of an earlier init of the run is forgotten first, or the engine would want to migrate the state.
 func (t *terraform) initialise(ctx context.Context) error {
 	if err := t.data.root.Remove(stateName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return runnerError(fmt.Errorf("set up the backend anew: %w", err))
+		return runnerError(fmt.Errorf("remove the backend of an earlier init: %w", err))
 	}
 	env := []string{"TF_WORKSPACE="}
 	if t.inCloud() {
@@ -282,7 +282,7 @@ func (t *terraform) initialise(ctx context.Context) error {
 	return err
 }
 
-// identify says which place the run has, now that the engine has set it up.
+// identify records the place of the state, after the engine has set it up.
 func (t *terraform) identify() error {
 	backend, err := recorded(t.data, stateName)
 	if err != nil {
@@ -291,7 +291,7 @@ func (t *terraform) identify() error {
 	t.is = api.StateFound{Backend: backend.Type, Settings: digest(backend.Type, backend.Config), Workspace: t.workspace}
 	switch t.place.kind {
 	case api.StateSource:
-		// The engine has the last word on what the code says.
+		// The engine's reading of the code is final.
 		if backend.Type == "" || backend.Type == "local" {
 			return notKept(backend.Type)
 		}
@@ -306,7 +306,7 @@ func (t *terraform) identify() error {
 	return nil
 }
 
-// document reads what can be said of the state of the run as it is now; nil means that there is none.
+// document describes the current state of the run; nil means that there is none.
 func (t *terraform) document(ctx context.Context) (*document, error) {
 	doc, from, file, err := t.stateFile(ctx)
 	if from == t.temp && file != "" {
@@ -315,7 +315,7 @@ func (t *terraform) document(ctx context.Context) (*document, error) {
 	return doc, err
 }
 
-// stateFile is document, and the file that it is in.
+// stateFile returns the same document, and the file that holds it.
 func (t *terraform) stateFile(ctx context.Context) (doc *document, from *folder, file string, err error) {
 	if t.place.kind == api.StateDirectory {
 		file = statePath(t.workspace)
@@ -363,10 +363,10 @@ func (t *terraform) workspaces(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// maxState bounds a state that is looked at.
+// maxState bounds a state that is read, in bytes.
 const maxState = 512 << 20
 
-// pull asks the engine for the state, into a file that ends with the run, and returns what it is.
+// pull writes the state to a file that is removed after the run, and describes it.
 func (t *terraform) pull(ctx context.Context) (doc *document, file string, err error) {
 	file = newName("pulled-", ".tfstate")
 	out, err := t.temp.create(file)
@@ -386,30 +386,30 @@ func (t *terraform) pull(ctx context.Context) (doc *document, file string, err e
 	return doc, file, nil
 }
 
-// limited is a file that refuses more than a number of bytes.
+// limited is a file that takes a limited number of bytes.
 type limited struct {
-	f    *os.File
-	most int64
+	f         *os.File
+	remaining int64
 }
 
 // Write implements io.Writer.
 func (l *limited) Write(p []byte) (int, error) {
-	if l.most -= int64(len(p)); l.most < 0 {
+	if l.remaining -= int64(len(p)); l.remaining < 0 {
 		return 0, errTooLong
 	}
 	return l.f.Write(p)
 }
 
-// arrived checks that an apply has changed the state in the place where it belongs. One that only mends drift may leave
-// it as it was: the engine writes no state that says the same.
-func (t *terraform) arrived(ctx context.Context) error {
+// checkStateChanged checks that an apply has changed the state in the workspace's place. After one that only undoes
+// drift the state may be the same: the engine does not write an unchanged state.
+func (t *terraform) checkStateChanged(ctx context.Context) error {
 	before := t.doc
 	var err error
 	if t.doc, err = t.document(ctx); err != nil {
 		return err
 	}
 	same := before != nil && t.doc != nil && t.doc.lineage == before.lineage
-	if same && t.doc.serial == before.serial && mends(t.out) {
+	if same && t.doc.serial == before.serial && onlyUndoesDrift(t.out) {
 		return nil
 	}
 	if t.doc == nil || same && t.doc.serial <= before.serial {
@@ -421,13 +421,13 @@ func (t *terraform) arrived(ctx context.Context) error {
 	return nil
 }
 
-// mends says that a plan does nothing but undo what was changed outside the code. It is a pure function.
-func mends(r Outcome) bool {
+// onlyUndoesDrift says whether a plan only undoes changes that were made outside the code. It is a pure function.
+func onlyUndoesDrift(r Outcome) bool {
 	return r.Changes != nil && !r.Truncated && len(r.Changes.Resources) > 0 && len(r.Changes.Outputs) == 0 &&
 		!slices.ContainsFunc(r.Changes.Resources, func(c api.ResourceChange) bool { return !c.Drifted })
 }
 
-// found is what is to be known of the state after the run; nil where the run was to look only.
+// found is the state to record after the run; nil if the run only reads another state than the workspace's own.
 func (t *terraform) found() *api.StateFound {
 	if !t.keeps {
 		return nil
@@ -440,7 +440,7 @@ func (t *terraform) found() *api.StateFound {
 	return &f
 }
 
-// credentials are the variables with which a backend reaches its state; one of a row is enough.
+// credentials are the variables from which a backend takes its credentials; one of a row is enough.
 var credentials = map[string][]string{
 	"s3":      {"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"},
 	"gcs":     {"GOOGLE_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_OAUTH_ACCESS_TOKEN", "GOOGLE_BACKEND_CREDENTIALS"},

@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// What the results of all policies may have, in bytes of their JSON and in findings of a group.
+	// Bounds of the results of all policies, in bytes of their JSON and in findings of a group.
 	maxFindingBytes = 70 << 10
 	maxWaiverBytes  = 30 << 10
 	maxFindings     = 500
-	// stopsTold is how many groups a failure tells of.
-	stopsTold = 3
+	// maxStops is how many groups a failure names.
+	maxStops = 3
 )
 
-// judge says what came of each policy group: its package's answer, its enforcement and its waivers decide. A waiver is for
-// one rule, at one address or at all, and never for a group that could not be evaluated. It is a pure function.
-func judge(held []api.Policy, answers []api.PackageAnswer) []api.PolicyResult {
+// evaluateGroups returns the result of each policy group, from its package's answer, its enforcement and its waivers.
+// A waiver is for one rule, at one address or at all, and never for a group that could not be evaluated. It is a pure
+// function.
+func evaluateGroups(held []api.Policy, answers []api.PackageAnswer) []api.PolicyResult {
 	out := make([]api.PolicyResult, 0, len(held))
 	for i, p := range held {
 		r := api.PolicyResult{Group: p.Group, Enforcement: p.Enforcement, Rules: answers[i].Rules, Error: answers[i].Error}
@@ -63,8 +64,8 @@ func waiverFor(p api.Policy, f api.PackageFinding) (api.PolicyWaiver, bool) {
 	return p.Waivers[i], true
 }
 
-// bounded keeps the results of policies within what a result may have: what is denied goes first, in all groups, and the
-// counts stay whole. It is a pure function.
+// bounded cuts the results of policies to the bounds: denied findings come first, in all groups, and the counts stay
+// whole. It is a pure function.
 func bounded(all []api.PolicyResult) []api.PolicyResult {
 	out := slices.Clone(all)
 	waivers, findings := maxWaiverBytes, maxFindingBytes
@@ -94,13 +95,13 @@ func bounded(all []api.PolicyResult) []api.PolicyResult {
 	return out
 }
 
-// room takes the JSON of a value from what is left of a bound, if there is room for it.
-func room(left *int, v any) bool {
+// room takes the JSON of a value from the rest of a bound, if there is room for it.
+func room(rest *int, v any) bool {
 	raw, err := json.Marshal(v)
-	if err != nil || len(raw)+1 > *left {
+	if err != nil || len(raw)+1 > *rest {
 		return false
 	}
-	*left -= len(raw) + 1
+	*rest -= len(raw) + 1
 	return true
 }
 
@@ -129,8 +130,8 @@ func stopped(all []api.PolicyResult) string {
 		}
 		why = append(why, said)
 	}
-	if len(why) > stopsTold {
-		why = append(why[:stopsTold], text.Count(len(why)-stopsTold, "further reason"))
+	if len(why) > maxStops {
+		why = append(why[:maxStops], text.Count(len(why)-maxStops, "further reason"))
 	}
 	return strings.Join(why, ". ")
 }
