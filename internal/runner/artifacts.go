@@ -169,19 +169,26 @@ func (h *host) Input(ctx context.Context, to io.Writer) error {
 	return err
 }
 
-func (r *run) input(ctx context.Context, spec api.Spec, to io.Writer) error {
-	var size int64
-	var sum string
+// inputOf returns the size and the SHA-256 of the artifact that a run uses.
+func inputOf(spec api.Spec) (size int64, sum string, err error) {
 	switch {
 	case spec.Plan != nil:
 		size, sum = spec.Plan.Size, spec.Plan.SHA256
 	case spec.Push != nil:
 		size, sum = spec.Push.Size, spec.Push.SHA256
 	default:
-		return errors.New("the run names no plan and no state")
+		return 0, "", errors.New("the run names no plan and no state")
 	}
 	if size > api.MaxArtifactSize {
-		return fmt.Errorf("it has %d bytes; at most %d are taken", size, int64(api.MaxArtifactSize))
+		return 0, "", fmt.Errorf("it has %d bytes; at most %d are taken", size, int64(api.MaxArtifactSize))
+	}
+	return size, sum, nil
+}
+
+func (r *run) input(ctx context.Context, spec api.Spec, to io.Writer) error {
+	size, sum, err := inputOf(spec)
+	if err != nil {
+		return err
 	}
 	file, err := os.CreateTemp(r.dirs.work, "input-")
 	if err != nil {

@@ -44,6 +44,31 @@ func (r *run) prepare() (err error) {
 	if r.cfg.Engine != nil {
 		mode = 0o711 // the engine passes through it and cannot list it
 	}
+	if err := d.makeWork(mode); err != nil {
+		return err
+	}
+	// These are made when there is something for them.
+	d.aside, d.secrets, d.modules = filepath.Join(d.work, "aside"), filepath.Join(d.work, "secrets"), filepath.Join(d.work, "modules")
+	for _, sub := range []struct {
+		path *string
+		name string
+	}{{&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}, {&d.artifacts, "artifacts"}} {
+		path := filepath.Join(d.work, sub.name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return err
+		}
+		*sub.path = path
+		if r.cfg.Engine != nil {
+			if err := os.Lchown(path, int(r.cfg.Engine.UID), int(r.cfg.Engine.GID)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makeWork makes the work directory. In a directory that is shared with others, it makes one of its own.
+func (d *dirs) makeWork(mode fs.FileMode) error {
 	if err := os.MkdirAll(d.work, mode); err != nil {
 		return err
 	}
@@ -65,23 +90,6 @@ func (r *run) prepare() (err error) {
 		d.ours = true
 		if err := os.Chmod(d.work, mode); err != nil {
 			return err
-		}
-	}
-	// These are made when there is something for them.
-	d.aside, d.secrets, d.modules = filepath.Join(d.work, "aside"), filepath.Join(d.work, "secrets"), filepath.Join(d.work, "modules")
-	for _, sub := range []struct {
-		path *string
-		name string
-	}{{&d.temp, "tmp"}, {&d.home, "home"}, {&d.source, "source"}, {&d.artifacts, "artifacts"}} {
-		path := filepath.Join(d.work, sub.name)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return err
-		}
-		*sub.path = path
-		if r.cfg.Engine != nil {
-			if err := os.Lchown(path, int(r.cfg.Engine.UID), int(r.cfg.Engine.GID)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -62,6 +62,12 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	if h.modules, err = r.modules(ctx, spec, h.env); err != nil {
 		return engine.Outcome{}, failure(workflow.ReasonSecretUnavailable, err)
 	}
+	return r.runEngine(ctx, h)
+}
+
+// runEngine fetches the source and runs the engine. The host has the environment and the secrets.
+func (r *run) runEngine(ctx context.Context, h *host) (engine.Outcome, error) {
+	spec := h.spec
 	roots := r.cfg.SourceRoots
 	if r.cfg.SourceDir != "" && spec.Source.Directory != "" { // the launcher put it there
 		spec.Source.Directory, roots = r.cfg.SourceDir, []string{r.cfg.SourceDir}
@@ -75,7 +81,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 	}
 	job.Search = engine.StartSearch(ctx, &host{r: r, env: h.env}, job)
 	defer job.Search.End()
-	err = h.step(ctx, stepSource, func(ctx context.Context) (string, error) {
+	err := h.step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		fetched, err := source.Fetch(ctx, source.Request{
 			Source: planned(spec), Dest: r.dirs.source, Roots: roots, Data: source.DataAbove(r.cfg.WorkDir),
 			Secrets: r.resolver(), Objects: r.objects(),
@@ -95,16 +101,7 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		return pointers(fetched.Pointers), err
 	})
 	if err != nil {
-		reason := workflow.ReasonSourceFailed
-		switch {
-		case errors.Is(err, source.ErrCredential):
-			reason = workflow.ReasonSecretUnavailable
-		case errors.Is(err, errMoved):
-			reason = workflow.ReasonSourceMoved
-		case errors.Is(err, errStale):
-			reason = workflow.ReasonPlanStale
-		}
-		return engine.Outcome{}, failure(reason, err)
+		return engine.Outcome{}, failure(sourceReason(err), err)
 	}
 	job.Search.Wait() // from here on, only processes of a step run
 	out, err := engine.Run(ctx, h, job)
@@ -112,6 +109,19 @@ func (r *run) do(ctx context.Context) (engine.Outcome, error) {
 		err = h.late
 	}
 	return out, err
+}
+
+// sourceReason is the reason of a run whose source failed.
+func sourceReason(err error) workflow.Reason {
+	switch {
+	case errors.Is(err, source.ErrCredential):
+		return workflow.ReasonSecretUnavailable
+	case errors.Is(err, errMoved):
+		return workflow.ReasonSourceMoved
+	case errors.Is(err, errStale):
+		return workflow.ReasonPlanStale
+	}
+	return workflow.ReasonSourceFailed
 }
 
 // planned returns the source of a run: of one that applies a plan, the commit that the plan was made from.

@@ -31,20 +31,12 @@ func (t *terraform) resolveState(ctx context.Context) error {
 	if known := t.j.Spec.Known; t.overrides() && !t.j.Spec.TakeOver && !t.j.Spec.BeginAnew && (known == nil || known.Declared != t.code.name()) {
 		return elsewhere(adviceTakeOver, "%s", overriding(t.code.name(), t.place.String())) // the engine is not needed for this
 	}
+
 	overridden, err := t.overridden(ctx)
 	if err != nil {
 		return err
 	}
-	if err := t.placeState(ctx); err != nil {
-		return err
-	}
-	if err := t.initialise(ctx); err != nil {
-		return err
-	}
-	if err := t.identify(); err != nil {
-		return err
-	}
-	if t.doc, err = t.document(ctx); err != nil {
+	if err := t.setUpBackend(ctx); err != nil {
 		return err
 	}
 	if !workflow.Plans(t.j.Spec.Type, t.op) && !t.mode.evaluate {
@@ -55,10 +47,32 @@ func (t *terraform) resolveState(ctx context.Context) error {
 			return err
 		}
 	}
+
 	s, err := t.findStates(ctx, overridden)
 	if err != nil {
 		return err
 	}
+	return t.useState(ctx, s)
+}
+
+// setUpBackend initialises the root module for the place of the state, and reads the state there.
+func (t *terraform) setUpBackend(ctx context.Context) error {
+	if err := t.placeState(ctx); err != nil {
+		return err
+	}
+	if err := t.initialise(ctx); err != nil {
+		return err
+	}
+	if err := t.identify(); err != nil {
+		return err
+	}
+	var err error
+	t.doc, err = t.document(ctx)
+	return err
+}
+
+// useState decides between the states that were found, claims the one to use, and takes it over if necessary.
+func (t *terraform) useState(ctx context.Context, s stateFindings) error {
 	v, err := decide(s)
 	if err != nil {
 		return err

@@ -132,53 +132,123 @@ func (c *Code) cloud() { c.Backend, c.Settings, c.Computed, c.Cloud = "", nil, n
 // parseHCL reads tokens, not a syntax tree: the parser of the language follows nested expressions on the stack without
 // a bound, and the code of a workspace must not be able to end the runner.
 func parseHCL(src []byte, name string, c *Code) {
-	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
-	tokens = slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment })
-	depth := 0
-	top := ""      // the word of the block at the top that encloses this token
-	inner := false // a backend block in a terraform block does
-	of := ""       // its label
+	tokens, diags := lex(src, name)
+	s := hclScan{Code: c}
 	for i, t := range tokens {
-		switch t.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
-			depth++
-		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
-			depth--
-			inner = inner && depth > 1
-			if depth <= 0 {
-				top = ""
-			}
-		case hclsyntax.TokenIdent:
-			word, label, opens := header(tokens[i:])
-			value := literal(tokens[i:])
-			switch {
-			case depth == 2 && inner && value != "":
-				c.Settings[word] = value
-			case depth == 2 && inner && i+1 < len(tokens) && tokens[i+1].Type == hclsyntax.TokenEqual:
-				c.Computed = append(c.Computed, word)
-			case depth == 1 && top == "module" && word == "source" && value != "":
-				c.Modules = append(c.Modules, value)
-			case depth == 1 && top == "module" && word == "source", top == "terraform" && (word == "var" || word == "local"):
-				c.Early = true
-			case depth == 1 && top == "variable" && word == "ephemeral":
-				c.Ephemeral = true
-			case depth == 1 && top == "variable" && word == "type":
-				c.typed(of, typeWord(tokens[i:]))
-			case !opens || (i > 0 && tokens[i-1].Type != hclsyntax.TokenNewline && tokens[i-1].Type != hclsyntax.TokenOBrace):
-			case depth == 0 && word == "provider" && label != "":
-				c.Providers = append(c.Providers, label)
-			case depth == 0 && (word == "terraform") == (label == ""):
-				top, of = word, label
-			case depth == 1 && top == "terraform" && word == "cloud" && label == "":
-				c.cloud()
-			case depth == 1 && top == "terraform" && word == "backend" && label != "":
-				c.backend(label)
-				inner = true
-			}
-		default: // the rest neither nests nor begins a block
+		switch {
+		case opens(t):
+			s.depth++
+		case closes(t):
+			s.close()
+		case t.Type == hclsyntax.TokenIdent:
+			s.word(tokens, i)
 		}
 	}
-	c.Unsure = c.Unsure || diags.HasErrors() || depth != 0
+	c.Unsure = c.Unsure || diags.HasErrors() || s.depth != 0
+}
+
+// lex returns the tokens of a file without its comments.
+func lex(src []byte, name string) (hclsyntax.Tokens, hcl.Diagnostics) {
+	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	return slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment }), diags
+}
+
+// opens reports whether a token begins a nested block or expression.
+func opens(t hclsyntax.Token) bool {
+	switch t.Type {
+	case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+		return true
+	default:
+		return false
+	}
+}
+
+// closes reports whether a token ends a nested block or expression.
+func closes(t hclsyntax.Token) bool {
+	switch t.Type {
+	case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
+		return true
+	default:
+		return false
+	}
+}
+
+// hclScan is the position of parseHCL in the nesting of blocks.
+type hclScan struct {
+	*Code
+	depth     int
+	top       string // the word of the block at the top that encloses the token
+	label     string // its label
+	inBackend bool   // the token is in a backend block of a terraform block
+}
+
+func (s *hclScan) close() {
+	s.depth--
+	s.inBackend = s.inBackend && s.depth > 1
+	if s.depth <= 0 {
+		s.top = ""
+	}
+}
+
+// word reads the attribute or the block that begins with an identifier.
+func (s *hclScan) word(tokens hclsyntax.Tokens, i int) {
+	word, label, opens := header(tokens[i:])
+	startsLine := i == 0 || tokens[i-1].Type == hclsyntax.TokenNewline || tokens[i-1].Type == hclsyntax.TokenOBrace
+	switch {
+	case s.depth == 2 && s.inBackend && s.setting(word, tokens[i:]):
+	case s.depth == 1 && s.attribute(word, tokens[i:]):
+	case s.top == "terraform" && (word == "var" || word == "local"):
+		s.Early = true
+	case opens && startsLine:
+		s.block(word, label)
+	}
+}
+
+// setting reads a setting of a backend block, and reports whether it is one.
+func (s *hclScan) setting(word string, tokens hclsyntax.Tokens) bool {
+	if value := literal(tokens); value != "" {
+		s.Settings[word] = value
+		return true
+	}
+	if len(tokens) > 1 && tokens[1].Type == hclsyntax.TokenEqual {
+		s.Computed = append(s.Computed, word)
+		return true
+	}
+	return false
+}
+
+// attribute reads an attribute of a block at the top, and reports whether it is one of those that matter.
+func (s *hclScan) attribute(word string, tokens hclsyntax.Tokens) bool {
+	switch {
+	case s.top == "module" && word == "source":
+		if value := literal(tokens); value != "" {
+			s.Modules = append(s.Modules, value)
+		} else {
+			s.Early = true
+		}
+	case s.top == "variable" && word == "ephemeral":
+		s.Ephemeral = true
+	case s.top == "variable" && word == "type":
+		s.typed(s.label, typeWord(tokens))
+	default:
+		return false
+	}
+	return true
+}
+
+// block reads the head of a block.
+func (s *hclScan) block(word, label string) {
+	switch {
+	case s.depth == 0 && word == "provider" && label != "":
+		s.Providers = append(s.Providers, label)
+	case s.depth == 0 && (word == "terraform") == (label == ""):
+		s.top, s.label = word, label
+	case s.depth == 1 && s.top == "terraform" && word == "cloud" && label == "":
+		s.cloud()
+	case s.depth == 1 && s.top == "terraform" && word == "backend" && label != "":
+		s.backend(label)
+		s.inBackend = true
+	}
 }
 
 // literal reads the value of an attribute that is a plain string; any other is empty.
@@ -237,48 +307,64 @@ func parseJSON(src []byte, c *Code) {
 		return
 	}
 	for _, top := range blocks(doc) {
-		for _, variables := range blocks(top["variable"]) {
-			for name, declared := range variables {
-				for _, one := range blocks(declared) {
-					c.Ephemeral = c.Ephemeral || one["ephemeral"] != nil
-					if written, ok := one["type"].(string); ok {
-						first, _, _ := strings.Cut(written, "(")
-						c.typed(name, first)
-					}
-				}
-			}
-		}
-		for _, settings := range blocks(top["terraform"]) {
-			raw, _ := json.Marshal(settings) // it was JSON before
-			c.Early = c.Early || strings.Contains(string(raw), "${")
-			if settings["cloud"] != nil {
-				c.cloud()
-			}
-			for _, backend := range blocks(settings["backend"]) {
-				for name := range backend {
-					c.backend(name)
-					for _, inner := range blocks(backend[name]) {
-						for key, value := range inner {
-							if text, ok := value.(string); ok && !strings.Contains(text, "${") {
-								c.Settings[key] = text
-							} else {
-								c.Computed = append(c.Computed, key)
-							}
-						}
-					}
-				}
-			}
-		}
+		c.jsonVariables(top["variable"])
+		c.jsonTerraform(top["terraform"])
 		for _, providers := range blocks(top["provider"]) {
 			c.Providers = append(c.Providers, slices.Sorted(maps.Keys(providers))...)
 		}
-		for _, modules := range blocks(top["module"]) {
-			for _, name := range slices.Sorted(maps.Keys(modules)) {
-				for _, call := range blocks(modules[name]) {
-					if source, ok := call["source"].(string); ok {
-						c.Modules = append(c.Modules, source)
-						c.Early = c.Early || strings.Contains(source, "${")
-					}
+		c.jsonModules(top["module"])
+	}
+}
+
+func (c *Code) jsonVariables(value any) {
+	for _, variables := range blocks(value) {
+		for name, declared := range variables {
+			for _, one := range blocks(declared) {
+				c.Ephemeral = c.Ephemeral || one["ephemeral"] != nil
+				if written, ok := one["type"].(string); ok {
+					first, _, _ := strings.Cut(written, "(")
+					c.typed(name, first)
+				}
+			}
+		}
+	}
+}
+
+func (c *Code) jsonTerraform(value any) {
+	for _, settings := range blocks(value) {
+		raw, _ := json.Marshal(settings) // it was JSON before
+		c.Early = c.Early || strings.Contains(string(raw), "${")
+		if settings["cloud"] != nil {
+			c.cloud()
+		}
+		for _, backend := range blocks(settings["backend"]) {
+			for name := range backend {
+				c.backend(name)
+				c.jsonSettings(backend[name])
+			}
+		}
+	}
+}
+
+func (c *Code) jsonSettings(value any) {
+	for _, settings := range blocks(value) {
+		for key, value := range settings {
+			if text, ok := value.(string); ok && !strings.Contains(text, "${") {
+				c.Settings[key] = text
+			} else {
+				c.Computed = append(c.Computed, key)
+			}
+		}
+	}
+}
+
+func (c *Code) jsonModules(value any) {
+	for _, modules := range blocks(value) {
+		for _, name := range slices.Sorted(maps.Keys(modules)) {
+			for _, call := range blocks(modules[name]) {
+				if source, ok := call["source"].(string); ok {
+					c.Modules = append(c.Modules, source)
+					c.Early = c.Early || strings.Contains(source, "${")
 				}
 			}
 		}

@@ -74,28 +74,7 @@ func readDocument(r io.Reader) (*document, error) {
 		if err != nil {
 			return nil, errNotState
 		}
-		switch name {
-		case "lineage":
-			err = dec.Decode(&d.lineage)
-		case "serial":
-			err = dec.Decode(&d.serial)
-		case "resources":
-			d.resources, err = skipValue(dec)
-		case "outputs":
-			d.from = dec.InputOffset()
-			_, err = skipValue(dec)
-			d.to = dec.InputOffset()
-		case "modules": // before version 4
-			var n int
-			n, err = skipValue(dec)
-			d.sealed = d.sealed || n > 0
-		case "encrypted_data":
-			d.sealed = true
-			_, err = skipValue(dec)
-		default:
-			_, err = skipValue(dec)
-		}
-		if err != nil {
+		if err := d.readMember(dec, name); err != nil {
 			return nil, errNotState
 		}
 	}
@@ -106,6 +85,32 @@ func readDocument(r io.Reader) (*document, error) {
 		return nil, nil //nolint:nilnil // no state
 	}
 	return &d, nil
+}
+
+// readMember reads the value of a member of a state.
+func (d *document) readMember(dec *json.Decoder, name json.Token) (err error) {
+	switch name {
+	case "lineage":
+		err = dec.Decode(&d.lineage)
+	case "serial":
+		err = dec.Decode(&d.serial)
+	case "resources":
+		d.resources, err = skipValue(dec)
+	case "outputs":
+		d.from = dec.InputOffset()
+		_, err = skipValue(dec)
+		d.to = dec.InputOffset()
+	case "modules": // before version 4
+		var n int
+		n, err = skipValue(dec)
+		d.sealed = d.sealed || n > 0
+	case "encrypted_data":
+		d.sealed = true
+		_, err = skipValue(dec)
+	default:
+		_, err = skipValue(dec)
+	}
+	return err
 }
 
 // skipValue reads over one value, and counts its direct members if it is a list.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -77,51 +78,65 @@ func plainLines(printed string) []string {
 // firstError returns the first error in the output of an engine: its title, its place, the first paragraph of the
 // explanation, and the number of further errors. Lines of source are left out, because they may hold values.
 func firstError(printed string) string {
-	lines := plainLines(printed)
-	var title, address, place, explanation string
-	errs, done := 0, false // done: the first error has been read
+	e := readError(plainLines(printed))
+	if e.count == 0 {
+		return ""
+	}
+	return e.String()
+}
+
+// engineError is the first error of an engine.
+type engineError struct {
+	title, address, place, explanation string
+
+	count int // of all errors in the output
+}
+
+func readError(lines []string) (e engineError) {
+	lines = slices.DeleteFunc(lines, preamble().MatchString) // the errors themselves follow
+	done := false                                            // the first error has been read
 	for _, line := range lines {
-		if preamble().MatchString(line) {
-			continue // the errors themselves follow
-		}
 		if strings.HasPrefix(line, "Error: ") {
-			if errs++; errs == 1 {
-				title = line
+			if e.count++; e.count == 1 {
+				e.title = line
 			}
 		}
 		with := about().FindStringSubmatch(line)
 		switch {
-		case done || errs == 0 || line == title:
-		case errs > 1, strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
+		case done || e.count == 0 || line == e.title:
+		case e.count > 1, strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
 			done = true
-		case with != nil && place == "" && explanation == "":
-			address = with[1] + ", "
-		case where().MatchString(line) && place == "":
-			place = strings.TrimSuffix(line, ":")
+		case with != nil && e.place == "" && e.explanation == "":
+			e.address = with[1] + ", "
+		case where().MatchString(line) && e.place == "":
+			e.place = strings.TrimSuffix(line, ":")
 		case sourceLine().MatchString(line):
 		case line == "":
-			done = explanation != ""
+			done = e.explanation != ""
 		default:
-			explanation = strings.TrimSpace(explanation + " " + line)
+			e.explanation = strings.TrimSpace(e.explanation + " " + line)
 		}
 	}
-	if errs == 0 {
-		return ""
-	}
-	if address != "" { // more precise than the block in place
+	return e
+}
+
+// String describes the error in one line.
+func (e engineError) String() string {
+	line, place := e.title, e.place
+	if e.address != "" { // more precise than the block in place
 		place, _, _ = strings.Cut(place, ", in ")
 	}
-	if place = strings.TrimSuffix(address+place, ", "); place != "" {
-		title += " (" + place + ")"
+	if place = strings.TrimSuffix(e.address+place, ", "); place != "" {
+		line += " (" + place + ")"
 	}
-	if explanation != "" {
-		title += ": " + strings.TrimSuffix(explanation, " Output:") // the output was empty
+	if e.explanation != "" {
+		line += ": " + strings.TrimSuffix(e.explanation, " Output:") // the output was empty
 	}
-	title = text.Middle(title, maxDetail/2)
-	if errs > 1 {
-		title += " (" + text.Count(errs-1, "more error") + " in the log)"
+	line = text.Middle(line, maxDetail/2)
+	if e.count > 1 {
+		line += " (" + text.Count(e.count-1, "more error") + " in the log)"
 	}
-	return title
+	return line
 }
 
 var lockField = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`) })

@@ -2,10 +2,8 @@ package engine
 
 import (
 	"regexp"
-	"slices"
 	"sync"
 
-	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
@@ -26,40 +24,52 @@ var (
 
 // readLockFile reads the providers of a dependency lock file, by its tokens as parseHCL does. Entries of an unknown
 // form are left out: for those the engine does without the cache.
-func readLockFile(src []byte) (found []lockedProvider) {
-	tokens, _ := hclsyntax.LexConfig(src, lockFileName, hcl.InitialPos)
-	tokens = slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment })
-	depth, hashes := 0, false
-	var p *lockedProvider
+func readLockFile(src []byte) []lockedProvider {
+	tokens, _ := lex(src, lockFileName)
+	var s lockScan
 	for i, t := range tokens {
-		switch t.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
-			depth++
-		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
-			depth--
-			hashes = hashes && depth > 1
-			if depth <= 0 && p != nil {
-				if sourceForm().MatchString(p.source) && versionForm().MatchString(p.version) {
-					found = append(found, *p)
-				}
-				p = nil
-			}
-		case hclsyntax.TokenIdent:
-			word, label, opens := header(tokens[i:])
-			switch {
-			case depth == 0 && opens && word == "provider" && label != "":
-				p = &lockedProvider{source: label}
-			case depth == 1 && p != nil && word == "version":
-				p.version = literal(tokens[i:])
-			case depth == 1 && p != nil && word == "hashes":
-				hashes = true
-			}
-		case hclsyntax.TokenQuotedLit:
-			if depth == 2 && hashes {
-				p.hashes = append(p.hashes, string(t.Bytes))
-			}
-		default: // the rest neither nests nor says anything
+		switch {
+		case opens(t):
+			s.depth++
+		case closes(t):
+			s.close()
+		case t.Type == hclsyntax.TokenIdent:
+			s.word(tokens[i:])
+		case t.Type == hclsyntax.TokenQuotedLit && s.depth == 2 && s.hashes:
+			s.p.hashes = append(s.p.hashes, string(t.Bytes))
 		}
 	}
-	return found
+	return s.found
+}
+
+// lockScan is the position of readLockFile in the nesting of blocks.
+type lockScan struct {
+	found  []lockedProvider
+	p      *lockedProvider // of the block that encloses the token
+	depth  int
+	hashes bool // the token is in the attribute hashes
+}
+
+func (s *lockScan) close() {
+	s.depth--
+	s.hashes = s.hashes && s.depth > 1
+	if s.depth > 0 || s.p == nil {
+		return
+	}
+	if sourceForm().MatchString(s.p.source) && versionForm().MatchString(s.p.version) {
+		s.found = append(s.found, *s.p)
+	}
+	s.p = nil
+}
+
+func (s *lockScan) word(tokens hclsyntax.Tokens) {
+	word, label, opens := header(tokens)
+	switch {
+	case s.depth == 0 && opens && word == "provider" && label != "":
+		s.p = &lockedProvider{source: label}
+	case s.depth == 1 && s.p != nil && word == "version":
+		s.p.version = literal(tokens)
+	case s.depth == 1 && s.p != nil && word == "hashes":
+		s.hashes = true
+	}
 }

@@ -56,20 +56,7 @@ func readPlan(raw []byte, m mode) (summary, error) {
 		return summary{}, errors.New("the engine's plan is in a form that this version cannot read")
 	}
 	var s summary
-	drifted := map[string]bool{}
-	for _, c := range plan.ResourceDrift {
-		if c == nil || c.Change == nil {
-			continue
-		}
-		action := actionOf(c.Change.Actions)
-		drifted[c.Address] = drifted[c.Address] || action != ""
-		if action != "" {
-			action = "drift"
-		}
-		if m.refreshOnly {
-			s.resource(c, action, action != "")
-		}
-	}
+	drifted := s.drift(&plan, m)
 	for _, c := range plan.ResourceChanges {
 		if c != nil && c.Change != nil {
 			s.resource(c, actionOf(c.Change.Actions), drifted[c.Address])
@@ -93,6 +80,25 @@ func readPlan(raw []byte, m mode) (summary, error) {
 		s.managed = managedIn(&plan)
 	}
 	return s, s.finish()
+}
+
+// drift returns the addresses of drifted resources. With refreshOnly it adds them to the summary.
+func (s *summary) drift(plan *tfjson.Plan, m mode) map[string]bool {
+	drifted := map[string]bool{}
+	for _, c := range plan.ResourceDrift {
+		if c == nil || c.Change == nil {
+			continue
+		}
+		action := actionOf(c.Change.Actions)
+		drifted[c.Address] = drifted[c.Address] || action != ""
+		if action != "" {
+			action = "drift"
+		}
+		if m.refreshOnly {
+			s.resource(c, action, action != "")
+		}
+	}
+	return drifted
 }
 
 // resource adds one to the summary. An action that is empty may still be an import or a new address.
@@ -325,13 +331,7 @@ func sensitiveValues(plan *tfjson.Plan) []string {
 			v.marked(c.After, c.AfterSensitive)
 		}
 	}
-	if plan.Config != nil && plan.Config.RootModule != nil {
-		for name, declaration := range plan.Config.RootModule.Variables {
-			if given := plan.Variables[name]; declaration != nil && declaration.Sensitive && given != nil {
-				v.all(given.Value)
-			}
-		}
-	}
+	v.sensitiveVariables(plan)
 	if plan.PriorState != nil && plan.PriorState.Values != nil {
 		for _, o := range plan.PriorState.Values.Outputs {
 			if o != nil && o.Sensitive {
@@ -346,6 +346,17 @@ func sensitiveValues(plan *tfjson.Plan) []string {
 type values struct {
 	seen map[string]bool
 	list []string
+}
+
+func (v *values) sensitiveVariables(plan *tfjson.Plan) {
+	if plan.Config == nil || plan.Config.RootModule == nil {
+		return
+	}
+	for name, declaration := range plan.Config.RootModule.Variables {
+		if given := plan.Variables[name]; declaration != nil && declaration.Sensitive && given != nil {
+			v.all(given.Value)
+		}
+	}
 }
 
 // marked collects the parts of value at which mark, a tree of the same form, has true.

@@ -58,14 +58,7 @@ func (t *terraform) shareProviders(ctx context.Context) (env []string, err error
 	if err != nil {
 		return nil, err
 	}
-	var mirrored []string
-	for _, p := range locked {
-		_, found := t.providers.found[p.source]
-		// Both engines take a host with a port for the scheme of an address, so a mirror cannot have its providers.
-		if !found && t.j.Mirror != "" && !strings.Contains(p.source, ":") && t.j.Mirrored(ctx, p.source, p.version) {
-			mirrored = append(mirrored, p.source)
-		}
-	}
+	mirrored := t.inMirror(ctx, locked)
 	t.providers.mirrored = len(mirrored)
 	if len(t.providers.found)+len(mirrored) == 0 {
 		return nil, nil
@@ -76,6 +69,18 @@ func (t *terraform) shareProviders(ctx context.Context) (env []string, err error
 	}
 	t.providers.env = []string{configVariable + "=" + t.temp.join(name)}
 	return t.providers.env, nil
+}
+
+// inMirror lists the providers that the cache lacks and the mirror has.
+func (t *terraform) inMirror(ctx context.Context, locked []lockedProvider) (mirrored []string) {
+	for _, p := range locked {
+		_, found := t.providers.found[p.source]
+		// Both engines take a host with a port for the scheme of an address, so a mirror cannot have its providers.
+		if !found && t.j.Mirror != "" && !strings.Contains(p.source, ":") && t.j.Mirrored(ctx, p.source, p.version) {
+			mirrored = append(mirrored, p.source)
+		}
+	}
+	return mirrored
 }
 
 // linkProviders makes a filesystem mirror for the run, of those providers of the lock file that the cache has, and

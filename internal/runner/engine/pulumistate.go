@@ -24,21 +24,36 @@ func (p *pulumi) resolveState(ctx context.Context) error {
 	if err := p.readStack(ctx); err != nil || !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
 		return err
 	}
+	s, err := p.findStates()
+	if err != nil {
+		return err
+	}
+	return p.useState(ctx, s)
+}
+
+// findStates collects the findings for decide.
+func (p *pulumi) findStates() (stateFindings, error) {
 	spec := p.j.Spec
 	s := stateFindings{
 		place: p.place.String(), is: p.is, doc: p.doc, known: spec.Known, withheld: spec.Withheld,
 		takeOver: spec.TakeOver, beginAnew: spec.BeginAnew, from: spec.TakeOverFrom,
 	}
-	if p.doc == nil && !spec.BeginAnew {
-		var err error
-		if s.found, err = p.elsewhere(); err != nil {
-			return err
-		}
-		if spec.TakeOver && p.is.Declared != "" {
-			return elsewhere("Move the stack there with pulumi stack export and pulumi stack import, or run it again with --begin-anew to go on without it",
-				"%s, and a stack is not taken over from there", overriding(p.is.Declared, p.place.String()))
-		}
+	if p.doc != nil || spec.BeginAnew {
+		return s, nil
 	}
+	var err error
+	if s.found, err = p.elsewhere(); err != nil {
+		return s, err
+	}
+	if spec.TakeOver && p.is.Declared != "" {
+		return s, elsewhere("Move the stack there with pulumi stack export and pulumi stack import, or run it again with --begin-anew to go on without it",
+			"%s, and a stack is not taken over from there", overriding(p.is.Declared, p.place.String()))
+	}
+	return s, nil
+}
+
+// useState decides between the states that were found, claims the place, and takes a state over if necessary.
+func (p *pulumi) useState(ctx context.Context, s stateFindings) error {
 	v, err := decide(s)
 	if err != nil {
 		return err
@@ -46,7 +61,7 @@ func (p *pulumi) resolveState(ctx context.Context) error {
 	if v.note != "" {
 		p.h.Logf("%s", v.note)
 	}
-	if err := claimStates(ctx, p.h, spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
+	if err := claimStates(ctx, p.h, p.j.Spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
 		return err
 	}
 	if v.take != nil {

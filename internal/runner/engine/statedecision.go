@@ -132,17 +132,7 @@ func (s stateFindings) all() string {
 
 // chooseTakeOver chooses the state to take over into an empty place.
 func (s stateFindings) chooseTakeOver(kept bool) (decision, error) {
-	var fit []otherState
-	beside := slices.IndexFunc(s.found, func(c otherState) bool { return c.main })
-	for _, c := range s.found {
-		switch {
-		case s.from != "" && c.name != s.from:
-		case s.from == "" && beside >= 0 && !c.main && c.from == s.found[beside].from:
-			// The state of another of the engine's workspaces; that of the run's own is meant.
-		default:
-			fit = append(fit, c)
-		}
-	}
+	fit := s.candidates()
 	switch {
 	case len(fit) == 1:
 		return decision{take: &fit[0], note: "take_over: from " + fit[0].String()}, nil
@@ -159,6 +149,21 @@ func (s stateFindings) chooseTakeOver(kept bool) (decision, error) {
 		return refuse(adviceBeginAnew, "there is no state in %s, and none beside the code that this run may take over", s.place)
 	}
 	return decision{note: fmt.Sprintf("take_over: there is nothing to take over, and no state in %s yet", s.place)}, nil
+}
+
+// candidates lists the states that may be taken over, by the name that the user gave.
+func (s stateFindings) candidates() (fit []otherState) {
+	beside := slices.IndexFunc(s.found, func(c otherState) bool { return c.main })
+	for _, c := range s.found {
+		switch {
+		case s.from != "" && c.name != s.from:
+		case s.from == "" && beside >= 0 && !c.main && c.from == s.found[beside].from:
+			// The state of another of the engine's workspaces; that of the run's own is meant.
+		default:
+			fit = append(fit, c)
+		}
+	}
+	return fit
 }
 
 // othersDiffer says whether a state elsewhere has another lineage than the one in the place.

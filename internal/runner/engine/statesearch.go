@@ -31,20 +31,10 @@ func (t *terraform) findStates(ctx context.Context, overridden *otherState) (sta
 	if overridden != nil {
 		s.found = append(s.found, *overridden)
 	}
-	own, err := t.asideBackend()
-	if err != nil {
+	if s.differs, err = t.differs(); err != nil || t.doc != nil {
 		return s, err
 	}
-	// The backend of the source's own init matters only if the run uses the backend that the code declares: any other
-	// place is the workspace's choice.
-	if own.Type == t.settings.Type && t.place.kind == api.StateSource {
-		s.differs = differing(own.Type, own.Config, t.settings.Config)
-	} else if own.Type != "" && own.Type != "local" && !t.overrides() {
-		s.differs = []string{"its type, " + own.Type}
-	}
-	if t.doc != nil {
-		return s, nil
-	}
+
 	olds, err := t.earlierStates(ctx)
 	s.found = append(s.found, olds...)
 	if err != nil {
@@ -58,6 +48,21 @@ func (t *terraform) findStates(ctx context.Context, overridden *otherState) (sta
 		return name == t.workspace || name == defaultWorkspace && t.workspace != defaultWorkspace && !t.defaultHolds(ctx)
 	})
 	return s, err
+}
+
+// differs lists the settings in which the backend differs from the one of the source's own init. That one matters only if
+// the run uses the backend that the code declares: any other place is the workspace's choice.
+func (t *terraform) differs() ([]string, error) {
+	own, err := t.asideBackend()
+	switch {
+	case err != nil:
+		return nil, err
+	case own.Type == t.settings.Type && t.place.kind == api.StateSource:
+		return differing(own.Type, own.Config, t.settings.Config), nil
+	case own.Type != "" && own.Type != "local" && !t.overrides():
+		return []string{"its type, " + own.Type}, nil
+	}
+	return nil, nil
 }
 
 // defaultHolds says whether the engine's default workspace, which every backend lists, has a state.

@@ -192,17 +192,7 @@ func (t *terraform) steps(ctx context.Context) error {
 	if err := t.h.Step(ctx, stepInit, t.init); err != nil {
 		return err
 	}
-	empty := false
-	var err error
-	if t.approved != nil {
-		empty = t.j.Spec.Plan.Empty
-		err = t.h.Step(ctx, stepCheck, t.check)
-	} else if !t.mode.push && workflow.Plans(t.j.Spec.Type, t.op) {
-		err = t.h.Step(ctx, stepPlan, func(ctx context.Context) (text string, err error) {
-			text, empty, err = t.plan(ctx)
-			return text, err
-		})
-	}
+	empty, err := t.planOrCheck(ctx)
 	if err == nil {
 		err = t.checkPolicies(ctx)
 	}
@@ -234,6 +224,20 @@ func (t *terraform) steps(ctx context.Context) error {
 		return err
 	}
 	return t.h.Step(ctx, stepOutput, t.output)
+}
+
+// planOrCheck plans, or checks the approved plan. empty means that applying the plan would change nothing.
+func (t *terraform) planOrCheck(ctx context.Context) (empty bool, err error) {
+	switch {
+	case t.approved != nil:
+		return t.j.Spec.Plan.Empty, t.h.Step(ctx, stepCheck, t.check)
+	case !t.mode.push && workflow.Plans(t.j.Spec.Type, t.op):
+		err = t.h.Step(ctx, stepPlan, func(ctx context.Context) (text string, err error) {
+			text, empty, err = t.plan(ctx)
+			return text, err
+		})
+	}
+	return empty, err
 }
 
 // init finds the engine, says where the state lies, and initialises the root module.

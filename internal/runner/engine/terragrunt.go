@@ -228,14 +228,7 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if err := g.temp.mkdir(dir); err != nil {
 		return "", err
 	}
-	args := []string{"plan", "-input=false", "-lock=false"}
-	if g.mode.destroy {
-		args = append(args, "-destroy")
-	}
-	if g.mode.refreshOnly {
-		args = append(args, "-refresh-only")
-	}
-	ended, err := g.run(ctx, stepPlan, []string{"--out-dir", g.temp.join(dir), "--json-out-dir", g.temp.join(dir)}, args)
+	ended, err := g.run(ctx, stepPlan, []string{"--out-dir", g.temp.join(dir), "--json-out-dir", g.temp.join(dir)}, g.planArgs())
 	if err != nil {
 		return "", err
 	}
@@ -277,6 +270,17 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 		said += "; the others need outputs of units that were never applied"
 	}
 	return said, nil
+}
+
+func (g *terragrunt) planArgs() []string {
+	args := []string{"plan", "-input=false", "-lock=false"}
+	if g.mode.destroy {
+		args = append(args, "-destroy")
+	}
+	if g.mode.refreshOnly {
+		args = append(args, "-refresh-only")
+	}
+	return args
 }
 
 // readPlans reads the plan of each unit that has one.

@@ -316,24 +316,30 @@ func entity(b []byte) (n int, r rune) {
 	case "gt":
 		return end + 1, '>'
 	default:
-		if len(name) < 2 || name[0] != '#' {
-			return 0, 0
-		}
-		base, digits := rune(10), name[1:]
-		if digits[0] == 'x' || digits[0] == 'X' {
-			base, digits = 16, digits[1:]
-		}
-		for _, c := range digits {
-			if !isHex(c) || base == 10 && c > '9' {
-				return 0, 0
-			}
-			r = r*base + rune(unhex(c))
-		}
-		if len(digits) == 0 || !utf8.ValidRune(r) {
+		r, ok := numericEntity(name)
+		if !ok {
 			return 0, 0
 		}
 		return end + 1, r
 	}
+}
+
+// numericEntity reads the name of a character reference by number, such as #65 or #x41.
+func numericEntity(name []byte) (r rune, ok bool) {
+	if len(name) < 2 || name[0] != '#' {
+		return 0, false
+	}
+	base, digits := rune(10), name[1:]
+	if digits[0] == 'x' || digits[0] == 'X' {
+		base, digits = 16, digits[1:]
+	}
+	for _, c := range digits {
+		if !isHex(c) || base == 10 && c > '9' {
+			return 0, false
+		}
+		r = r*base + rune(unhex(c))
+	}
+	return r, len(digits) > 0 && utf8.ValidRune(r)
 }
 
 const longestEntity = len("&#x0010FFFF;")

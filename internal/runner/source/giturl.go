@@ -29,36 +29,26 @@ var scpLike = sync.OnceValue(func() *regexp.Regexp {
 // parseURL accepts https://, ssh:// and user@host:path, and http:// for this machine itself. An address
 // that may hold a password is refused without repeating it.
 func parseURL(raw string) (address, error) {
-	refuse := func(format string, args ...any) (address, error) {
-		return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
-	}
 	if !strings.Contains(raw, "://") {
-		m := scpLike().FindStringSubmatch(raw)
-		if m == nil || hasControl(raw) {
-			return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
-		}
-		if strings.HasPrefix(m[3], "-") {
-			return refuse("the path of a git URL cannot begin with -")
-		}
-		return address{scheme: "ssh", user: m[1], host: m[2], path: m[3]}, nil
+		return parseSCP(raw)
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || hasControl(raw) {
-		return refuse("a git URL is written https://host/path, ssh://user@host/path or user@host:path")
+		return refuseURL(urlForms)
 	}
 	_, hasPassword := u.User.Password()
 	switch {
 	case hasPassword || (u.Scheme != "ssh" && u.User != nil) || u.RawQuery != "" || u.Fragment != "":
-		return refuse("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
+		return refuseURL("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
 	case u.Path == "" || u.Path == "/":
-		return refuse("the git URL names no repository")
+		return refuseURL("the git URL names no repository")
 	case u.Scheme == "https":
 	case u.Scheme == "http" && outbound.Loopback(u.Hostname()):
 	case u.Scheme == "http":
-		return refuse("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
+		return refuseURL("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
 	case u.Scheme == "ssh":
 	default:
-		return refuse("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
+		return refuseURL("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
 	}
 	a := address{scheme: u.Scheme, host: u.Host, path: u.Path}
 	if u.Scheme == "ssh" {
@@ -68,6 +58,24 @@ func parseURL(raw string) (address, error) {
 		}
 	}
 	return a, nil
+}
+
+// parseSCP reads user@host:path.
+func parseSCP(raw string) (address, error) {
+	m := scpLike().FindStringSubmatch(raw)
+	if m == nil || hasControl(raw) {
+		return refuseURL(urlForms)
+	}
+	if strings.HasPrefix(m[3], "-") {
+		return refuseURL("the path of a git URL cannot begin with -")
+	}
+	return address{scheme: "ssh", user: m[1], host: m[2], path: m[3]}, nil
+}
+
+const urlForms = "a git URL is written https://host/path, ssh://user@host/path or user@host:path"
+
+func refuseURL(format string, args ...any) (address, error) {
+	return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
 }
 
 func (a address) String() string {
