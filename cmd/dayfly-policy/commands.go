@@ -29,14 +29,14 @@ const description = `Evaluates packages of policies in Rego over a plan or a sta
 Exit codes: 0 done; 1 a test failed, the package cannot be evaluated, or it denies the plan; 64 wrong usage.`
 
 type grammar struct {
-	Evaluate evaluateCommand `cmd:"" help:"For runners: read a query from standard input, and write what the packages say to standard output."`
-	Test     testCommand     `cmd:"" help:"Run the tests of a package, and show what it says of a recorded plan."`
+	Evaluate evaluateCommand `cmd:"" help:"For runners: read a query from standard input, and write the answers of the packages to standard output."`
+	Test     testCommand     `cmd:"" help:"Run the tests of a package, and show its findings for a recorded plan."`
 
 	Timeout time.Duration    `default:"${timeout}" help:"How long one package may take."`
 	Version kong.VersionFlag `help:"Print the version."`
 }
 
-// streams is what every command gets.
+// streams are the streams of every command.
 type streams struct {
 	ctx     context.Context //nolint:containedctx // a command is one call; kong binds values, not parameters
 	stdin   io.Reader
@@ -44,10 +44,10 @@ type streams struct {
 	timeout time.Duration
 }
 
-// exitError is an error with the exit code that tells it.
+// exitError is an error with its exit code.
 type exitError struct {
 	code int
-	err  error // nil: it was told already
+	err  error // nil: it was printed already
 }
 
 func (e *exitError) Error() string {
@@ -61,7 +61,7 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func usage(err error) error { return &exitError{exitUsage, err} }
 
-// run does what the arguments name.
+// run runs the command of the arguments.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 1 && args[0] == "version" {
 		args = []string{"--version"}
@@ -123,11 +123,11 @@ func (c *evaluateCommand) Run(s *streams) error {
 
 type testCommand struct {
 	Directory string `arg:"" name:"dir" help:"Directory of the package." placeholder:"DIR"`
-	Plan      string `help:"A plan as \"tofu show -json\" writes it; shows what the package says of it." placeholder:"FILE"`
+	Plan      string `help:"A plan as \"tofu show -json\" writes it; shows the findings of the package for it." placeholder:"FILE"`
 	Output    string `short:"o" enum:"table,json" default:"table" help:"How results are printed: table or json."`
 }
 
-// outcome is what a test prints as JSON.
+// outcome is the JSON output of the command test.
 type outcome struct {
 	Tests []policy.TestResult `json:"tests"`
 	Plan  *api.PackageAnswer  `json:"plan,omitempty"`  // with --plan
@@ -280,7 +280,7 @@ func (o outcome) planText(b *strings.Builder) {
 	}
 }
 
-// plain is foreign text on one line, without what a terminal would obey.
+// plain is foreign text on one line, without control sequences.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {

@@ -1,4 +1,4 @@
-// Command dayfly-policy evaluates packages of policies in Rego, for runners and for those who write them. It is a
+// Command dayfly-policy evaluates packages of policies in Rego, for runners and for authors of policies. It is a
 // program of its own because it alone links OPA: neither a runner's start nor dayfly pays for it.
 package main
 
@@ -21,7 +21,7 @@ const maxMemory = 6 << 30
 
 func main() {
 	child.CloseInherited()
-	time.Local = time.UTC // what rules say must not depend on the machine's time zone
+	time.Local = time.UTC // rules must not depend on the machine's time zone
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	// policy.MaxMemory is watched while rules run. A builtin that makes a huge value in one step is faster than that.
 	_ = syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: maxMemory, Max: maxMemory})

@@ -1,10 +1,9 @@
 //go:build linux || darwin
 
 // Package child runs one child process: in a group of its own, as a user of its own where asked,
-// with nothing of the parent's environment, dying with its parent, ended by an interrupt or a kill of
-// the whole group, with a bounded wait for its pipes. It can say where programs lie that were installed beside this
-// one. It parses no output and knows nothing of
-// what the process is for.
+// without the parent's environment, dying with its parent, ended by an interrupt or a kill of the whole group, with a
+// bounded wait for its pipes. It can find programs that were installed beside this one. It parses no output and does
+// not know the purpose of the process.
 //
 // # What is guaranteed
 //
@@ -14,7 +13,7 @@
 // (Spec.NewSession), or EndOrphans.
 //
 // A signal never reaches a foreign process: the kernel does not give the group's number away while the leader is
-// not reaped, and nothing is signalled after that.
+// not reaped, and no signal is sent after that.
 package child
 
 import (
@@ -31,12 +30,12 @@ import (
 )
 
 const (
-	// DefaultGrace is the time between the interrupt and the kill where nobody says another.
+	// DefaultGrace is the time between the interrupt and the kill, by default.
 	DefaultGrace     = 10 * time.Second
 	defaultWaitDelay = 5 * time.Second
 )
 
-// Spec says what to run and how.
+// Spec describes the process to run.
 type Spec struct {
 	Path string   // absolute path of the program; nothing is looked up
 	Args []string // arguments, without the program's name
@@ -68,9 +67,9 @@ type User struct {
 	UID, GID uint32
 }
 
-// Limits are resource limits of the process. They are set right after it began (Linux), before it
-// can have done much, and inherited by what it starts; what it starts earlier than that escapes them.
-// Memory is not among them, because Terraform and its providers reserve far more than they use.
+// Limits are resource limits of the process. They are set right after it started (Linux), before it can have done
+// much, and inherited by its children; children that it starts earlier escape them. Memory is not among them, because
+// Terraform and its providers reserve far more than they use.
 type Limits struct {
 	OpenFiles uint64 // descriptors of one process; 0 means the parent's limit
 	Processes uint64 // processes and threads of its user, so only of use with a User; 0 means the parent's limit
@@ -95,7 +94,7 @@ type Process struct {
 	mu          sync.Mutex
 	reaped      bool // the leader's number may belong to somebody else: signal nothing
 	interrupted bool
-	signalled   bool   // SIGINT was sent: a second one makes some programs drop what they hold
+	signalled   bool   // SIGINT was sent: a second one makes some programs stop without cleaning up
 	at          moment // when that was
 
 	exit Exit
@@ -214,9 +213,9 @@ func (p *Process) Wait() (Exit, error) {
 	return p.exit, p.err
 }
 
-// Interrupt sends SIGINT to the group, once, because a second interrupt makes programs such as terraform drop what they
-// are doing. A further call sends it only to the members that missed the first one (Linux): a shell passes over it in a
-// command that it has just forked, before that becomes its own program.
+// Interrupt sends SIGINT to the group, once, because a second interrupt makes programs such as terraform stop without
+// cleaning up. A further call sends it only to the members that missed the first one (Linux): a shell passes over it
+// in a command that it has just forked, before that becomes its own program.
 func (p *Process) Interrupt() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +225,7 @@ func (p *Process) Interrupt() {
 		interruptMissed(p.PID(), p.at)
 	default:
 		p.interrupted, p.signalled = true, true
-		p.at = now() // and not after it: a handler may have begun something by then
+		p.at = now() // and not after it: a handler may have started a process by then
 		_ = syscall.Kill(-p.PID(), syscall.SIGINT)
 	}
 }

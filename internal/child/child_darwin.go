@@ -44,10 +44,10 @@ func awaitExit(pid int) {
 	}
 }
 
-// groupDied does not wait: the group was killed, and nothing here tells when it is gone.
+// groupDied does not wait: the group was killed, and this system does not report when it is gone.
 func groupDied(int, time.Duration) bool { return true }
 
-// interruptMissed does nothing: nothing here tells who missed an interrupt.
+// interruptMissed does nothing: this system does not report which processes missed an interrupt.
 func interruptMissed(int, moment) {}
 
 type moment struct{}

@@ -35,7 +35,8 @@ func sysProcAttr(spec Spec) (*syscall.SysProcAttr, error) {
 	return a, nil
 }
 
-// prepareThread sets on the calling thread what its children inherit, and reports whether that changed it.
+// prepareThread sets the attributes of the calling thread that its children inherit, and reports whether that changed
+// it.
 func prepareThread(spec Spec) (changed bool, err error) {
 	if !spec.NoNewPrivileges {
 		return false, nil
@@ -54,7 +55,7 @@ func limit(pid int, l Limits) error {
 	set := func(resource int, value uint64) error {
 		r := syscall.Rlimit{Cur: value, Max: value}
 		_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), uintptr(resource), uintptr(unsafe.Pointer(&r)), 0, 0, 0) //nolint:gosec // the kernel's own interface
-		// ESRCH: it has ended already, and a limit has nothing left to hold.
+		// ESRCH: it has ended already, and needs no limit.
 		if errno != 0 && errno != syscall.ESRCH {
 			return fmt.Errorf("limit resource %d to %d: %w", resource, value, errno)
 		}

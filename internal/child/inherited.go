@@ -13,10 +13,10 @@ const (
 	maxListed  = 1 << 16 // descriptors that are looked for where the system does not list them
 )
 
-// CloseInherited sees to it that no descriptor which this program was started with reaches a program that it starts:
-// each from 3 on is closed on exec. Every main calls it first, when no child can exist yet. Here they stay open,
-// because some are meant for this program alone: the gate of a runner, the file of a shell's <(command), a lock that
-// a script holds for as long as this program runs.
+// CloseInherited keeps the descriptors that this program inherited from its children: each from 3 on is closed on
+// exec. Every main calls it first, when no child can exist yet. Here they stay open, because some are meant for this
+// program alone: the gate of a runner, the file of a shell's <(command), a lock that a script holds for as long as
+// this program runs.
 func CloseInherited() {
 	if dir, err := os.Open(descriptors); err == nil {
 		names, err := dir.Readdirnames(-1)

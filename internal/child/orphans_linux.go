@@ -11,8 +11,8 @@ import (
 
 const prSetChildSubreaper = 36
 
-// AdoptOrphans makes this process the new parent of every descendant whose parent ends, as it is
-// anyway where it is process 1. It must then reap them, with ReapOrphans and EndOrphans.
+// AdoptOrphans makes this process the new parent of every descendant whose parent ends, as process 1 always is. It
+// must then reap them, with ReapOrphans and EndOrphans.
 func AdoptOrphans() error {
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("adopt orphans: %w", errno)
@@ -30,28 +30,28 @@ func ReapOrphans(mine func(pid int) bool) {
 	}
 }
 
-// EndOrphans kills and reaps every process that this one or another below it began, until none is left. Call it when
-// all own children have been waited for. Its error says that ctx ended while a process was still dying.
+// EndOrphans kills and reaps every descendant of this process, until none remains. Call it when all own children have
+// been waited for. Its error says that ctx ended while a process was still dying.
 //
-// It stops them all before it kills the first: whoever kills one after the other loses against a swarm that begins
-// others faster, while what is stopped begins none and still counts for its user's limit of processes.
+// It stops them all before it kills the first: killing one after the other loses against processes that fork faster,
+// while stopped processes do not fork and still count for their user's limit of processes.
 func EndOrphans(ctx context.Context) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if childless() {
 			return nil
 		}
 		KillOthers()
-		left := stopAll()
-		if len(left) == 0 {
+		alive := stopAll()
+		if len(alive) == 0 {
 			return nil
 		}
-		for _, s := range left {
+		for _, s := range alive {
 			s.signal(syscall.SIGKILL)
 		}
 		ReapOrphans(func(int) bool { return false })
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d processes are still dying, %d the first: %w", len(left), left[0].PID, context.Cause(ctx))
+			return fmt.Errorf("%d processes are still dying, %d the first: %w", len(alive), alive[0].PID, context.Cause(ctx))
 		case <-time.After(pause):
 		}
 	}
@@ -91,7 +91,7 @@ func descendants() (all []Stat) {
 }
 
 // signal signals the process that was seen, and no other that has got its number since (pidfd_open(2)). Where the
-// kernel has no such descriptors, it signals children of this process only: nobody else gives their numbers free.
+// kernel has no such descriptors, it signals children of this process only: only this process frees their numbers.
 func (s Stat) signal(sig syscall.Signal) {
 	const open, send = 434, 424
 	fd, _, errno := syscall.RawSyscall(open, uintptr(s.PID), 0, 0)
@@ -107,8 +107,8 @@ func (s Stat) signal(sig syscall.Signal) {
 	}
 }
 
-// KillOthers kills every other process of a container whose first process this one is, at once: no swarm escapes by
-// forking. Elsewhere it does nothing.
+// KillOthers kills every other process of a container whose first process this one is, at once: processes cannot
+// escape by forking. Elsewhere it does nothing.
 func KillOthers() {
 	if os.Getpid() == 1 {
 		_ = syscall.Kill(-1, syscall.SIGKILL) // all but this one (kill(2))

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Stat is what is read of a process in /proc/PID/stat.
+// Stat are the fields of /proc/PID/stat that are used.
 type Stat struct {
 	PID, Parent, Group, Session int
 	Start                       uint64 // when it began, in clock ticks since the machine's boot
@@ -91,14 +91,14 @@ func parseStat(b []byte) (Stat, error) {
 // moment is a point in time to which the beginning of a process can be compared.
 type moment struct {
 	tick uint64 // as Stat.Start counts
-	last int    // the process or thread that was begun last; within a tick their numbers rise
+	last int    // the process or thread that was started last; within a tick their numbers rise
 }
 
 // missed decides whether a member of a group missed an interrupt: it was there, would have died of it, and lives. at is
-// when the interrupt was sent. What begins later, be it at once, may help others to end in good order.
+// when the interrupt was sent. Processes that start later, even at once, may help others to end in good order.
 //
-// own is what the system says of this process. A Go program catches signals: where it seems to catch none, the system says
-// nothing of the signals of any process, as gVisor does, and nobody is known to have missed one.
+// own is the Stat of this process. A Go program catches signals: if it seems to catch none, the system does not
+// report the signals of any process, like gVisor, and no process is known to have missed one.
 func (s Stat) missed(group int, at moment, own Stat) bool {
 	const interrupt = 1 << (syscall.SIGINT - 1)
 	there := s.Start < at.tick || s.Start == at.tick && s.PID <= at.last
@@ -109,7 +109,7 @@ func (s Stat) missed(group int, at moment, own Stat) bool {
 func interruptMissed(group int, at moment) {
 	own, _ := ReadStat(os.Getpid()) // unknown, it catches nothing
 	for _, s := range processes(func(s Stat) bool { return s.missed(group, at, own) }) {
-		p, err := os.FindProcess(s.PID) // it holds the very process, whatever becomes of its number
+		p, err := os.FindProcess(s.PID) // it holds this process, even if its number is used again
 		if err != nil {
 			continue
 		}

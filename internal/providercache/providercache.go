@@ -1,16 +1,17 @@
-// Package providercache keeps unpacked packages of providers, for all jobs of one agent, under the h1 hash of what is in
-// them. Jobs only read it. What a job leaves is copied and hashed by the agent, which believes nothing that the job says
-// of it. It downloads nothing, and does not know which package a provider's publisher means: the dependency lock file of
-// a job says that, and its engine compares.
+// Package providercache keeps unpacked packages of providers, for all jobs of one agent, under the h1 hash of their
+// content. Jobs only read it. Packages from a job are copied and hashed by the agent, which trusts nothing that the
+// job claims about them. It downloads nothing, and does not know which package a provider's publisher means: the
+// dependency lock file of a job says that, and its engine compares.
 //
 // # Consistency
 //
 // One process, the agent of the data directory, writes. A package appears by the rename of its whole directory, and jobs
-// find it once its name is in the index. If two jobs leave the same package, the first one stays. The least recently used
-// packages make room: they leave the index at once, so that no further job finds them, and the disk when every task has
-// ended that lived a minute later. So a running job keeps what it found. Until then their bytes count, so that the cache
-// never has more than its size; what does not fit is not kept, and a later job leaves it again. A crash leaves at most an
-// unfinished directory or a package that is not in the index, which the next start removes.
+// find it once its name is in the index. If two jobs bring the same package, the first one stays. The least recently
+// used packages make room: they are removed from the index at once, so that no further job finds them, and from the
+// disk when all tasks that lived a minute later have ended. So a running job keeps the packages that it found. Until
+// then their bytes count, so that the cache never has more than its size; packages that do not fit are not kept, and
+// a later job brings them again. After a crash there is at most an unfinished directory or a package that is not in
+// the index, which the next start removes.
 package providercache
 
 import (
@@ -25,7 +26,7 @@ import (
 	"strings"
 )
 
-// What a task leaves for the cache, in its work directory.
+// Files of a task for the cache, in its work directory.
 const (
 	LeftName     = "providers" // a directory with the two that follow
 	LeftPackages = "packages"  // a directory, laid out as engines do: HOST/NAMESPACE/TYPE/VERSION/OS_ARCH/
@@ -76,8 +77,8 @@ func nameOf(hash string) (name string, ok bool) {
 	return hex.EncodeToString(sum), ok && err == nil && len(sum) == 32
 }
 
-// PlatformOf returns the platform of a program, by the first bytes of its file; empty if they do not tell, as those of a
-// script.
+// PlatformOf returns the platform of a program, by the first bytes of its file; empty if they do not say, such as
+// those of a script.
 func PlatformOf(file io.ReaderAt) string {
 	var head [20]byte
 	if n, _ := file.ReadAt(head[:], 0); n < len(head) {

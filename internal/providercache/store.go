@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	unfinished = ".new-"     // begins the name of a package that is being copied
-	maxWaiting = 16          // tasks whose packages wait to be taken in; those of further ones are not kept
-	settleTime = time.Minute // from when a package leaves the index until the tasks are listed that may have found it
-	maxUsed    = 1000        // lines of what a task says that it used
+	unfinished  = ".new-"     // begins the name of a package that is being copied
+	maxWaiting  = 16          // tasks whose packages wait to be taken in; those of further ones are not kept
+	retireDelay = time.Minute // from when a package leaves the index until the tasks are listed that may have found it
+	maxUsed     = 1000        // packages that a task may list as used
 )
 
 // Config says where the cache is and how large it may be.
 type Config struct {
 	Dir   string           // of the cache, which tasks read
-	Left  string           // a directory of the same file system in which waits what tasks left; no task may reach it
-	Bytes int64            // most that the files of all packages may have
+	Left  string           // a directory of the same file system in which packages of tasks wait; no task may reach it
+	Bytes int64            // limit for the files of all packages
 	Now   func() time.Time // nil means time.Now
 	Log   *slog.Logger     // nil means none
 }
@@ -39,7 +39,7 @@ type Store struct {
 	cfg  Config
 	wake chan struct{} // holds a value when something waits
 
-	mu      sync.Mutex // guards what follows, and the names in the cache
+	mu      sync.Mutex // guards the fields below, and the names in the cache
 	all     map[string]*entry
 	waiting int
 }
@@ -49,11 +49,11 @@ type entry struct {
 	bytes    int64
 	platform string
 	used     time.Time
-	retired  time.Time       // when it left the index; zero: it is there
+	retired  time.Time       // when it was removed from the index; zero: it is there
 	holders  map[string]bool // of a retired one: tasks that may use it; nil: not known yet
 }
 
-// Open makes the directories if they do not exist, and reads what is there.
+// Open makes the directories if they do not exist, and reads the packages.
 func Open(c Config) (*Store, error) {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
@@ -68,15 +68,15 @@ func Open(c Config) (*Store, error) {
 	if err := s.read(); err != nil {
 		return nil, fmt.Errorf("read the cache of providers: %w", err)
 	}
-	left, err := os.ReadDir(c.Left)
-	s.waiting = len(left)
+	waiting, err := os.ReadDir(c.Left)
+	s.waiting = len(waiting)
 	if s.waiting > 0 {
 		s.wake <- struct{}{}
 	}
 	return s, err
 }
 
-// makeDir makes a directory with a mode, whatever the umask.
+// makeDir makes a directory with a mode, regardless of the umask.
 func makeDir(path string, mode fs.FileMode) error {
 	err := os.MkdirAll(path, mode)
 	if err == nil {
@@ -92,7 +92,7 @@ func (s *Store) path(names ...string) string {
 	return filepath.Join(append([]string{s.cfg.Dir}, names...)...)
 }
 
-// read finds the packages, and removes what a crash has left.
+// read finds the packages, and removes the remains of a crash.
 func (s *Store) read() error {
 	packages, err := os.ReadDir(s.path(packagesDir))
 	if err != nil {
@@ -141,7 +141,7 @@ func nameOfName(name string) (string, bool) {
 	return name, len(name) == 64
 }
 
-// bytesOf is what the files of a package have.
+// bytesOf is the size of the files of a package.
 func bytesOf(path string) (bytes int64) {
 	_ = filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && e.Type().IsRegular() {
@@ -149,13 +149,13 @@ func bytesOf(path string) (bytes int64) {
 				bytes += info.Size()
 			}
 		}
-		return nil // what cannot be seen counts nothing
+		return nil // files that cannot be seen do not count
 	})
 	return bytes
 }
 
-// Take moves what a task left out of its work directory, if there is something. No process of the task may be left. Run
-// looks at it.
+// Take moves the packages of a task out of its work directory, if there are any. No process of the task may remain.
+// Run reads them.
 func (s *Store) Take(ref, workDir string) error {
 	from := filepath.Join(workDir, LeftName)
 	if info, err := os.Lstat(from); err != nil || !info.IsDir() {
@@ -178,7 +178,7 @@ func (s *Store) Take(ref, workDir string) error {
 	return nil
 }
 
-// Run takes in what tasks left, until ctx ends. What waits then is taken in after the next start.
+// Run takes in the packages of tasks, until ctx ends. Those that wait then are taken in after the next start.
 func (s *Store) Run(ctx context.Context) {
 	for {
 		select {
@@ -190,19 +190,19 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Collect takes in what waits now. One call is made at a time.
+// Collect takes in the packages that wait now. One call is made at a time.
 func (s *Store) Collect(ctx context.Context) {
-	left, err := os.ReadDir(s.cfg.Left)
+	entries, err := os.ReadDir(s.cfg.Left)
 	if err != nil {
-		s.cfg.Log.Error("providers that tasks left not read", "err", err)
+		s.cfg.Log.Error("providers of tasks not read", "err", err)
 	}
-	for _, e := range left {
+	for _, e := range entries {
 		s.takeIn(ctx, e.Name())
 		if ctx.Err() != nil {
 			return
 		}
 		if err := disk.RemoveTree(filepath.Join(s.cfg.Left, e.Name())); err != nil {
-			s.cfg.Log.Error("providers that a task left not removed", "task", e.Name(), "err", err)
+			s.cfg.Log.Error("providers of a task not removed", "task", e.Name(), "err", err)
 		}
 		s.mu.Lock()
 		s.waiting--
@@ -210,7 +210,7 @@ func (s *Store) Collect(ctx context.Context) {
 	}
 }
 
-// takeIn adds the packages that a task left and that are not there yet.
+// takeIn adds the packages of a task that are not there yet.
 func (s *Store) takeIn(ctx context.Context, ref string) {
 	log := s.cfg.Log.With("task", ref)
 	root, err := os.OpenRoot(filepath.Join(s.cfg.Left, ref))
@@ -220,13 +220,13 @@ func (s *Store) takeIn(ctx context.Context, ref string) {
 	}
 	defer func() { _ = root.Close() }()
 	s.touch(readUsed(root))
-	look := &look{root: root, limit: s.cfg.Bytes, left: maxEntries}
-	packages, err := look.packages()
+	in := &reading{root: root, limit: s.cfg.Bytes, remaining: maxEntries}
+	packages, err := in.packages()
 	if err != nil {
 		log.Warn("providers of a task not kept", "err", err)
 	}
 	for _, p := range packages {
-		name, bytes, err := s.add(ctx, look, p)
+		name, bytes, err := s.add(ctx, in, p)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -276,12 +276,12 @@ func (s *Store) use(name string, e *entry) {
 	}
 }
 
-// known reports whether a package is there, and puts it back into the index if it had left it.
+// known reports whether a package is there, and puts it back into the index if it was removed from it.
 func (s *Store) known(name string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.all[name]
-	if e == nil || e.platform == "" { // of one that a crash left, nobody knows whether it is whole
+	if e == nil || e.platform == "" { // after a crash, it may be incomplete
 		return false, nil
 	}
 	if e.retired.IsZero() {
@@ -341,7 +341,7 @@ func (s *Store) place(temp, name string, e *entry) error {
 // errNoRoom means that packages which running jobs may use fill the cache.
 var errNoRoom = errors.New("there is no room until running jobs have ended: raise provider_cache_size if this is seen often")
 
-// makeRoom takes packages out of the index until so many bytes fit, the least recently used first. The lock is held.
+// makeRoom takes packages out of the index until bytes more fit, the least recently used first. The lock is held.
 func (s *Store) makeRoom(bytes int64) error {
 	total, live := bytes, bytes
 	for _, e := range s.all {
@@ -373,8 +373,8 @@ func (s *Store) makeRoom(bytes int64) error {
 	return nil
 }
 
-// Sweep removes packages that have left the index, once no task lives that may have found them. living are the tasks
-// that have not ended.
+// Sweep removes packages that are not in the index any more, once no task lives that may have found them. living are
+// the tasks that have not ended.
 func (s *Store) Sweep(living []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -387,7 +387,7 @@ func (s *Store) Sweep(living []string) {
 			continue
 		}
 		if e.holders == nil {
-			if s.cfg.Now().Sub(e.retired) < settleTime {
+			if s.cfg.Now().Sub(e.retired) < retireDelay {
 				continue
 			}
 			e.holders = now

@@ -25,26 +25,26 @@ const (
 
 var (
 	errKnown = errors.New("the package is in the cache already")
-	errMany  = fmt.Errorf("the task left more than %d files and directories", maxEntries)
+	errMany  = fmt.Errorf("the task has more than %d files and directories for the cache", maxEntries)
 )
 
-// look is a look at what a task left. Its code may have written it: no link is followed, nothing is opened that could
-// block, and all is bounded.
-type look struct {
-	root  *os.Root
-	limit int64 // bytes of a package
-	left  int   // entries that may still be looked at
+// reading reads the packages of a task. Its code may have written them: no link is followed, nothing is opened that
+// could block, and all is bounded.
+type reading struct {
+	root      *os.Root
+	limit     int64 // bytes of a package
+	remaining int   // entries that may still be read
 }
 
-// left is a package that a task left.
-type left struct {
+// taskPackage is a package of a task.
+type taskPackage struct {
 	dir      string // in the root
 	platform string // that its directory names
 }
 
 // packages lists the packages. Links are passed over: the engine links to what it found in a mirror, such as the cache
 // itself.
-func (l *look) packages() (found []left, err error) {
+func (l *reading) packages() (found []taskPackage, err error) {
 	dirs := []string{LeftPackages}
 	for range levels {
 		var below []string
@@ -62,13 +62,13 @@ func (l *look) packages() (found []left, err error) {
 		dirs = below
 	}
 	for _, dir := range dirs {
-		found = append(found, left{dir: dir, platform: path.Base(dir)})
+		found = append(found, taskPackage{dir: dir, platform: path.Base(dir)})
 	}
 	return found, nil
 }
 
 // entries lists a directory, within the bound.
-func (l *look) entries(dir string) ([]fs.DirEntry, error) {
+func (l *reading) entries(dir string) ([]fs.DirEntry, error) {
 	f, err := l.root.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -77,18 +77,18 @@ func (l *look) entries(dir string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	entries, err := f.ReadDir(l.left + 1)
+	entries, err := f.ReadDir(l.remaining + 1)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	if l.left -= len(entries); l.left < 0 && err == nil {
+	if l.remaining -= len(entries); l.remaining < 0 && err == nil {
 		err = errMany
 	}
 	return entries, err
 }
 
 // files lists the files of a package, by their names in it.
-func (l *look) files(dir string) (names []string, bytes int64, err error) {
+func (l *reading) files(dir string) (names []string, bytes int64, err error) {
 	var walk func(below string) error
 	walk = func(below string) error {
 		entries, err := l.entries(path.Join(dir, below))
@@ -120,7 +120,7 @@ func (l *look) files(dir string) (names []string, bytes int64, err error) {
 	return names, bytes, walk(".")
 }
 
-// plain refuses what is not a file, or has another name somewhere, by which it could be a file that was never the job's.
+// plain refuses anything but a file, and a file with another name, because it might never have been the job's.
 func plain(info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.Mode().IsRegular() || !ok || st.Nlink != 1 {
@@ -159,11 +159,11 @@ func (r reader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// add copies a package into the cache, unless it is there, and returns its name. The copy is what counts: a descriptor
-// of the job's files may live on in another job. The hash covers no modes, so the cache sets them. It covers no platform
+// add copies a package into the cache, unless it is there, and returns its name. The copy counts: a descriptor of the
+// job's files may live on in another job. The hash covers no modes, so the cache sets them. It covers no platform
 // either, so the program itself must be for the one that the package is said to be for: a lock file has the hashes of
 // several.
-func (s *Store) add(ctx context.Context, l *look, p left) (name string, bytes int64, err error) {
+func (s *Store) add(ctx context.Context, l *reading, p taskPackage) (name string, bytes int64, err error) {
 	names, bytes, err := l.files(p.dir)
 	if err != nil {
 		return "", 0, err
@@ -210,7 +210,7 @@ func (s *Store) add(ctx context.Context, l *look, p left) (name string, bytes in
 	return name, bytes, s.place(temp, name, &entry{bytes: bytes, platform: p.platform})
 }
 
-// copyPackage copies files, at most so many bytes, and returns how many it copied.
+// copyPackage copies files, at most limit bytes, and returns how many it copied.
 func copyPackage(ctx context.Context, root *os.Root, dir string, names []string, limit int64, to string) (bytes int64, err error) {
 	target, err := os.OpenRoot(to)
 	if err != nil {

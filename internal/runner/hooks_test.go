@@ -99,7 +99,7 @@ func TestRunJob_HooksThatFail(t *testing.T) {
 		"after plan nothing is applied": {"true", api.Hook{After: "plan", Run: "false"}, workflow.ReasonHookFailed,
 			`the hook "after plan" failed`, []string{"plan succeeded", "after plan failed"}},
 		"after apply the run says what it did": {"true", api.Hook{After: "apply", Run: "false"}, workflow.ReasonHookFailed,
-			"The step apply itself succeeded, and what it did stands", []string{"plan succeeded", "apply succeeded", "after apply failed", "output succeeded"}},
+			"The step apply itself succeeded, and its changes remain", []string{"plan succeeded", "apply succeeded", "after apply failed", "output succeeded"}},
 		"a failed step stays so": {"exit 1", api.Hook{After: "apply", Run: `test "$DAYFLY_STEP_STATUS" = failed`}, workflow.ReasonStepFailed,
 			"apply failed with exit code 1", []string{"plan succeeded", "apply failed", "after apply succeeded"}},
 		"and so if both fail": {"exit 1", api.Hook{After: "apply", Run: "exit 9"}, workflow.ReasonStepFailed,

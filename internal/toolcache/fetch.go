@@ -23,7 +23,7 @@ import (
 	"github.com/hashicorp/go-version"
 )
 
-// Most bytes of what a publisher sends.
+// Limits of the files of a publisher, in bytes.
 const (
 	maxList      = 32 << 20
 	maxSums      = 1 << 20
@@ -44,7 +44,7 @@ var keyOfTofu string
 type Publisher struct {
 	List      string // address of the list of versions
 	Files     string // address of the directory of a version, with {version} in it
-	Signature string // what the name of the signature has after that of the checksums
+	Signature string // suffix of the name of the signature, after that of the checksums
 	Key       string // armored public key
 }
 
@@ -199,7 +199,7 @@ func sumOf(sums, file string) (string, error) {
 	return "", fmt.Errorf("its publisher has no %s", file)
 }
 
-// read writes what an address answers, if that is not too long.
+// read writes the answer of an address, if it is not too long.
 func (s *source) read(ctx context.Context, address string, to io.Writer, limit int64) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -243,7 +243,7 @@ func checkRedirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// unpack writes the engine of an archive to a file. All else in the archive is left alone.
+// unpack writes the engine of an archive to a file. The rest of the archive is ignored.
 func unpack(archive, engine, to string) (err error) {
 	z, err := zip.OpenReader(archive)
 	if err != nil {

@@ -178,7 +178,7 @@ func fits(want version.Constraints, v *version.Version) bool {
 	return want.Check(v)
 }
 
-// makeDir makes a directory that every user can read, whatever the umask.
+// makeDir makes a directory that every user can read, regardless of the umask.
 func makeDir(path string) error {
 	err := os.Mkdir(path, 0o755) //nolint:gosec // G301: engines run as other users
 	if errors.Is(err, fs.ErrExist) {
@@ -213,7 +213,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-// tidy removes the versions that were not used for the longest time, and what a crash has left.
+// tidy removes the versions that were not used for the longest time, and the remains of a crash.
 func (c *Cache) tidy(engine string, now time.Time) {
 	dir := filepath.Join(c.Dir, engine)
 	type entry struct {

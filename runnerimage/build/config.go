@@ -24,7 +24,7 @@ const (
 	cyclonedx = "cyclonedx-json"
 )
 
-// config is what the variables say; docs/configuration.md lists them.
+// config are the values of the variables; docs/configuration.md lists them.
 type config struct {
 	version   string
 	revision  string
@@ -33,7 +33,7 @@ type config struct {
 	extra     string
 	authority []byte // certificates in PEM
 	providers string
-	engine    string // empty: whichever there is
+	engine    string // empty: any that is found
 	arch      string
 	require   []string
 	output    string
@@ -104,7 +104,7 @@ func configure(getenv func(string) string) (config, error) {
 	if variable, ok := strings.CutPrefix(c.signKey, "env://"); ok {
 		c.secret = append(c.secret, variable)
 	}
-	// What is refused here may be the key itself, so it is not repeated.
+	// The refused value may be the key itself, so it is not repeated.
 	if _, err := os.Stat(filepath.Clean(c.signKey)); c.signKey != "" && err != nil && !reference.MatchString(c.signKey) {
 		refuse("SIGN_KEY", "names no key: give the path of a file, env://NAME, or awskms:///ARN")
 	}
@@ -114,7 +114,7 @@ func configure(getenv func(string) string) (config, error) {
 	return c, errors.Join(mistakes...)
 }
 
-// environment is what programs are given that need no secrets.
+// environment is the environment of programs that need no secrets.
 func (c config) environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		key, _, _ := strings.Cut(variable, "=")

@@ -87,7 +87,8 @@ func (c config) layout(img v1.Image, dir string) error {
 		layout.WithPlatform(v1.Platform{OS: "linux", Architecture: c.arch}))
 }
 
-// list writes what the image contains beside OUTPUT or into dist, and attaches it to a pushed image as a referrer.
+// list writes the list of the image's contents beside OUTPUT or into dist, and attaches it to a pushed image as a
+// referrer.
 func (c config) list(ctx context.Context, img v1.Image, temp string, out io.Writer) error {
 	syft, err := c.foreign(ctx, "syft", "")
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	pluginsPath = "usr/local/share/terraform/plugins"  // where both engines look before they ask a registry
 )
 
-// run runs a program and returns what it prints; what it says on standard error becomes the error.
+// run runs a program and returns its output; its standard error becomes the error.
 func (c config) run(ctx context.Context, env []string, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // each caller names its program
 	var said, complaint bytes.Buffer
@@ -78,8 +78,8 @@ func withoutLibraries(file, arch string) string {
 	return file
 }
 
-// findEngine returns the engine to put into the image, and says whose it is. There is nothing to put where EXTRA or
-// the base has one.
+// findEngine returns the engine to put into the image, and names its origin. It returns none if EXTRA or the base has
+// one.
 func (c config) findEngine(ctx context.Context, has have) (entries []layers.Entry, said string, err error) {
 	names := []string{"terraform", "tofu"}
 	if c.engine != "" {
@@ -157,8 +157,8 @@ func (c config) debian(ctx context.Context, temp, arch string) (string, error) {
 	return "", errors.New("its package has no static busybox")
 }
 
-// tree lists what lies below a directory of this machine, to be put below another one of the image. Owners and modes
-// are not carried over, but for what makes a program.
+// tree lists the files below a directory of this machine, to be put below another one of the image. Owners and modes
+// are not copied, except that programs stay executable.
 func tree(dir, below string) ([]layers.Entry, error) {
 	var out []layers.Entry
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {

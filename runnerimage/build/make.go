@@ -24,7 +24,7 @@ const sizeAim = 60_000_000
 
 const workDir = "dayfly/work"
 
-// have is what the image has before anything is put into it.
+// have are the parts of the image from the base and EXTRA.
 type have struct {
 	extra     []layers.Entry
 	extraTree *layers.Tree
@@ -44,7 +44,7 @@ func (h have) owner(path string) string {
 	return ""
 }
 
-// program says where a program lies that EXTRA or the base has, and whose it is.
+// program returns the path of a program that EXTRA or the base has, and its owner.
 func (h have) program(name string) (owner, path string) {
 	if p := h.extraTree.Find(name); p != "" {
 		return "EXTRA", p
@@ -87,7 +87,7 @@ func (c config) look(ctx context.Context) (have, error) {
 	return h, err
 }
 
-// composed is an image, and what is said of it.
+// composed is an image and its description.
 type composed struct {
 	img  v1.Image
 	said []string
@@ -138,7 +138,7 @@ func makeImage(ctx context.Context, c config, out io.Writer) error {
 	return c.deliver(ctx, made.img, temp, out)
 }
 
-// compose finds what belongs into the image and writes its layers.
+// compose finds the parts of the image and writes its layers.
 func (c config) compose(ctx context.Context, temp string) (composed, error) {
 	var made composed
 	has, err := c.look(ctx)
@@ -201,7 +201,7 @@ func (c config) compose(ctx context.Context, temp string) (composed, error) {
 	return made, err
 }
 
-// system is what an image of files needs to be a system: a user, CA certificates, and directories to write to.
+// system are the files that every image needs: a user, CA certificates, and directories to write to.
 func (c config) system(has have) (entries []layers.Entry, said string, err error) {
 	bundle := has.baseTree.Bundle()
 	if _, ok := has.extraTree.Resolve(has.extraTree.Bundle()); ok {

@@ -130,7 +130,7 @@ func tryTrust(ctx context.Context, out io.Writer) error {
 			if err != nil {
 				return
 			}
-			_, _ = connection.Write([]byte("ok")) // this makes the handshake; what becomes of it, the client sees
+			_, _ = connection.Write([]byte("ok")) // this makes the handshake; the client sees the result
 			_ = connection.Close()
 		}
 	}()

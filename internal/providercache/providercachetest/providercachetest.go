@@ -1,5 +1,5 @@
-// Package providercachetest is a registry of providers for tests: a server of this machine, over TLS, that signs with a
-// key of its own and counts what it gives away. Engines install from it as from any other registry.
+// Package providercachetest is a registry of providers for tests: a server of this machine, over TLS, that signs with
+// a key of its own and counts its downloads. Engines install from it as from any other registry.
 package providercachetest
 
 import (
@@ -103,7 +103,7 @@ func certificate(tb testing.TB) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Program is what a provider's program begins with on this machine, followed by so many random bytes, which do not
+// Program is the header of a provider's program on this machine, followed by size random bytes, which do not
 // compress. Engines do not start it to install it.
 func Program(tb testing.TB, size int) []byte {
 	tb.Helper()

@@ -11,9 +11,9 @@ import (
 
 const escape = 0x1b
 
-// unseen reads what a terminal does not show at the beginning of b: a control sequence, a control character other than
-// a newline, or a character without width. n is 0 if there is none. content is what a sequence that is a string holds.
-// The forms are those of ECMA-48; control characters within a sequence are part of it.
+// unseen reads an invisible piece at the beginning of b: a control sequence, a control character other than a
+// newline, or a character without width. n is 0 if there is none. content is the content of a sequence that is a
+// string. The forms are those of ECMA-48; control characters within a sequence are part of it.
 func unseen(b []byte) (n int, content span) {
 	second := byte(0)
 	if len(b) > 1 {
@@ -43,7 +43,7 @@ func unseen(b []byte) (n int, content span) {
 	return 0, span{}
 }
 
-// sequence reads what begins with an escape character.
+// sequence reads a sequence that begins with an escape character.
 func sequence(b []byte) (n int, content span) {
 	i := 1
 	for i < len(b) && silent(b[i]) {
@@ -70,8 +70,8 @@ func sequence(b []byte) (n int, content span) {
 // silent reports whether a control character within a sequence does not end it.
 func silent(c byte) bool { return c < ' ' && c != escape && c != '\n' || c == 0x7f }
 
-// parameters returns the end of a sequence of which i bytes were read: behind its last byte, or before what cannot be
-// part of it.
+// parameters returns the end of a sequence of which i bytes were read: behind its last byte, or before a byte that
+// cannot be part of it.
 func parameters(b []byte, i int) int {
 	for ; i < len(b); i++ {
 		switch c := b[i]; {
@@ -84,8 +84,8 @@ func parameters(b []byte, i int) int {
 	return i
 }
 
-// controlString returns the end of a string of which i bytes were read, and what it holds. If it has no end, or only one
-// that is far away, it ends there, and what it holds is text.
+// controlString returns the end of a string of which i bytes were read, and its content. If it has no end, or only
+// one that is far away, it ends there, and its content is text.
 func controlString(b []byte, i int) (n int, content span) {
 	for j := i; j < min(len(b), i+maxEscape); j++ {
 		switch c := b[j]; {

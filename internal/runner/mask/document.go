@@ -13,8 +13,8 @@ const (
 
 // leaves returns the texts of a value that is a JSON object or array, at any depth, and its numbers of longNumber digits
 // or more: a port or a count is not a secret, a PIN that long may be one. A text that is a document itself is read too.
-// Names of keys, true and false are left out. What is beyond maxLeaves, maxDepth or maxValue is hidden as a part of
-// its document only. A document that is cut off or malformed is read up to there.
+// Names of keys, true and false are left out. Texts beyond maxLeaves, maxDepth or maxValue are hidden as a part of
+// their document only. A document that is cut off or malformed is read up to there.
 func leaves(value string) (out []string) {
 	var read func(text string, depth int)
 	read = func(text string, depth int) {

@@ -1,12 +1,12 @@
-// Package mask hides secret values in text that leaves the runner. It does not know where secrets
-// come from, and does no input or output.
+// Package mask hides secret values in text that the runner sends. It does not know where secrets come from, and does
+// no input or output.
 //
 // # What is hidden
 //
 // Every value that was added, also where it stands in a larger text, as it is and as
 //   - each of its lines, where it has several;
 //   - each text in it, where it is a JSON document: see leaves for the bounds;
-//   - what the echo of a POSIX shell makes of the escapes in it, line by line: so also the key that
+//   - the output of the echo of a POSIX shell for the escapes in it, line by line: so also the key that
 //     is one line in a JSON document, with \n in it, and many where a program reads it;
 //   - base64, standard and URL alphabet, with and without padding, at each of the three positions
 //     that it can have in a larger encoded text, and in the lines of 64 and 76 characters that
@@ -19,10 +19,10 @@
 //   - UTF-16 in either order of bytes, with and without a byte order mark; of a character of which one byte is that of
 //     a newline, the pieces of at least four characters around it.
 //
-// White space around a value or one of its lines is ignored. So is what a terminal does not show, wherever it stands in
-// any of these forms: escape sequences (colours, erasing, titles, links), other control characters, characters of no
-// width. What is printed over by backspaces counts both as there and as gone. What stands beside a hidden value stays as
-// it was; where colours change within a hidden value, they end behind the marker.
+// White space around a value or one of its lines is ignored. So are pieces that a terminal does not show, anywhere in
+// these forms: escape sequences (colours, erasing, titles, links), other control characters, characters of no width.
+// Text that backspaces print over counts both as there and as gone. Text beside a hidden value stays as it was; if
+// colours change within a hidden value, they end behind the marker.
 //
 // # What is not
 //
@@ -30,15 +30,15 @@
 // the log unreadable and show the value by its gaps. Add counts them. Of a value beyond maxValue only its
 // lines are hidden.
 //
-// A line of the log ends at a newline, whatever stands before it. A value with a newline of the program's own in it, of
-// an editor that wraps or in an escape sequence, is two texts, and each is shown unless it is a line of the value. A
-// carriage return ends no line: a value that goes on behind it is hidden, but one of which a later part is printed over
-// an earlier one by moving the cursor is not put together. An escape sequence that is a string (a title, a link) is left
-// out up to maxEscape bytes and is searched on its own; a longer one counts as text. In a line beyond MaxLine a value
-// is found if it takes no more than overlap bytes with all that stands in it.
+// A line of the log ends at every newline. A value with a newline of the program's own in it, of an editor that wraps
+// or in an escape sequence, is two texts, and each is shown unless it is a line of the value. A carriage return ends
+// no line: a value that goes on behind it is hidden, but one of which a later part is printed over an earlier one by
+// moving the cursor is not put together. An escape sequence that is a string (a title, a link) is left out up to
+// maxEscape bytes and is searched on its own; a longer one counts as text. In a line beyond MaxLine a value is found
+// if it takes no more than overlap bytes with everything inside it.
 //
-// And no filter sees through what a program does on purpose: a value that is
-// reversed, compressed, encrypted or printed a character at a time passes.
+// And no filter recognises deliberate disguise: a value that is reversed, compressed, encrypted or printed a
+// character at a time passes.
 package mask
 
 import (
@@ -55,7 +55,7 @@ import (
 )
 
 const (
-	// Marker stands in the place of what is hidden.
+	// Marker replaces hidden text.
 	Marker = "***"
 	// MinLength is the length in bytes of the shortest value, or line of a value, that is hidden.
 	MinLength = 4
@@ -77,7 +77,7 @@ type Set struct {
 	patterns atomic.Pointer[patterns]
 }
 
-// patterns is what to search for; it does not change once it is in place.
+// patterns are the texts to search for; they do not change once they are in place.
 type patterns struct {
 	raw   index // in the text as it is
 	plain index // in the text without its escapes
@@ -186,8 +186,8 @@ func forms(value string, add func(string)) {
 	}
 	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for before := range 3 {
-			// The first characters hold bits of what stands before the value, the last may hold bits
-			// of what follows it: neither is known.
+			// The first characters hold bits of the text before the value, the last may hold bits of the text after
+			// it: neither is known.
 			enc := e.EncodeToString(append(make([]byte, before), value...))
 			skip := [3]int{0, 2, 3}[before]
 			if (before+len(value))%3 != 0 {
@@ -210,7 +210,7 @@ func forms(value string, add func(string)) {
 	put(strings.ToUpper(hex.EncodeToString([]byte(value))))
 }
 
-// escapes gives put a text as it is and as the usual encoders write it. What others write is found in the text
+// escapes gives put a text as it is and as the usual encoders write it. The output of others is found in the text
 // without its escapes.
 func escapes(s string, put func(string)) {
 	put(s)
@@ -249,7 +249,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// spans returns what is to be hidden in b, in order and without overlaps.
+// spans returns the parts of b to be hidden, in order and without overlaps.
 func (s *Set) spans(b []byte) []span {
 	p := s.patterns.Load()
 	if p == nil {

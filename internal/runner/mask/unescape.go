@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// passes bounds how often a text is unescaped: what is escaped may itself be spelled as escapes.
+// passes bounds how often a text is unescaped: an escaped text may itself be spelled as escapes.
 const passes = 6
 
 // special holds the bytes at which an escape or something that is not shown may begin.
@@ -59,8 +59,8 @@ func ordinary(b []byte) int {
 	return len(b)
 }
 
-// bare makes the text without its escapes, and without what is not shown, and knows where each byte of it comes from.
-// It keeps its buffers for the next text.
+// bare makes the text without its escapes and invisible pieces, and knows where each byte of it comes from. It keeps
+// its buffers for the next text.
 type bare struct {
 	text  []byte
 	spare []byte
@@ -89,18 +89,18 @@ func (x *index) without(b []byte, found []span) []span {
 	if !c.read(b, false) {
 		return found
 	}
-	begun := len(found)
+	start := len(found)
 	found = x.find(c.text, found)
-	for i := begun; i < len(found); i++ {
+	for i := start; i < len(found); i++ {
 		found[i] = c.source(found[i])
 	}
 	if bytes.IndexByte(b, '\b') >= 0 {
 		c.read(b, true)
-		begun = len(found)
+		start = len(found)
 		found = x.find(c.text, found)
-		for i := begun; i < len(found); i++ {
+		for i := start; i < len(found); i++ {
 			found[i] = c.source(found[i])
-			for at := &found[i].from; *at >= 2 && b[*at-1] == '\b'; { // what the first character was printed over
+			for at := &found[i].from; *at >= 2 && b[*at-1] == '\b'; { // the characters that the first one was printed over
 				_, n := utf8.DecodeLastRune(b[:*at-1])
 				*at -= 1 + n
 			}
@@ -109,8 +109,8 @@ func (x *index) without(b []byte, found []span) []span {
 	return slices.DeleteFunc(found, func(s span) bool { return s.from >= s.end })
 }
 
-// read unescapes b until nothing is left to do. It reports whether the text may hold what b does not. over says that a
-// backspace takes away the character before it.
+// read unescapes b until nothing changes. It reports whether the text may hold values that b does not. over says that
+// a backspace takes away the character before it.
 func (c *bare) read(b []byte, over bool) bool {
 	c.made = 0
 	// A value may hold more escapes than the text, where a program undid them.
@@ -135,10 +135,10 @@ func (c *bare) read(b []byte, over bool) bool {
 	}
 }
 
-// pass writes to spare what b is without its escapes. It is not a decoder: it brings a value and every way to escape it
-// to the same bytes, without knowing how often it was escaped, or where in an escape a piece of text begins. So a run of
-// backslashes counts as one, and before a character that it escapes as none; %25 is followed further; and + is a space.
-// The strings of control sequences follow at the end. again says that another pass may find more.
+// pass writes b without its escapes to spare. It is not a decoder: it brings a value and every way to escape it to
+// the same bytes, without knowing how often it was escaped, or where in an escape a piece of text begins. So a run of
+// backslashes counts as one, and before a character that it escapes as none; %25 is followed further; and + is a
+// space. The strings of control sequences follow at the end. again says that another pass may find more.
 func (c *bare) pass(b []byte, over bool) (changed, again bool) {
 	dst, seams := c.spare[:0], c.seams[c.made][:0]
 	c.aside = c.aside[:0]
@@ -183,7 +183,7 @@ func (c *bare) pass(b []byte, over bool) (changed, again bool) {
 	return changed, again
 }
 
-// source returns what a piece of the text was made of.
+// source returns the origin of a piece of the text.
 func (c *bare) source(in span) span {
 	for i := c.made - 1; i >= 0; i-- {
 		in = span{origin(c.seams[i], in.from).from, origin(c.seams[i], in.end-1).end}
@@ -191,7 +191,7 @@ func (c *bare) source(in span) span {
 	return in
 }
 
-// origin returns what the byte at a place was made of.
+// origin returns the origin of the byte at a place.
 func origin(seams []seam, at int) span {
 	i, _ := slices.BinarySearchFunc(seams, at, func(s seam, at int) int {
 		if int(s.out) <= at {
@@ -210,8 +210,8 @@ func origin(seams []seam, at int) span {
 	return span{from, from + 1}
 }
 
-// unit is what stands at the beginning of a text: size bytes that stand for n others. If size is 0, the first byte
-// stands for itself.
+// unit is the beginning of a text: size bytes that stand for n others. If size is 0, the first byte stands for
+// itself.
 type unit struct {
 	size    int
 	out     [utf8.UTFMax]byte
@@ -231,7 +231,7 @@ func isRune(size int, r rune) unit {
 	return u
 }
 
-// unitOf reads what stands at the beginning of b, which is a special byte.
+// unitOf reads the unit at the beginning of b, which is a special byte.
 func unitOf(b []byte) unit {
 	switch b[0] {
 	case '\\':
@@ -254,7 +254,7 @@ func unitOf(b []byte) unit {
 	return unit{size: size, content: content}
 }
 
-// backslash reads a run of backslashes, some of which may be percent-encoded, and what they escape.
+// backslash reads a run of backslashes, some of which may be percent-encoded, and the character that they escape.
 func backslash(b []byte) unit {
 	j := 0
 	for j < len(b) {

@@ -9,8 +9,8 @@ import (
 const (
 	// MaxLine is the length in bytes of the longest piece of a line that a Writer gives away.
 	MaxLine = 64 << 10
-	// overlap is what a Writer holds beyond a cut, so that it sees the whole of what begins before
-	// it: the longest pattern, with room for its escapes.
+	// overlap is how much a Writer holds beyond a cut, so that it sees the whole of a value that begins before it:
+	// the longest pattern, with room for its escapes.
 	overlap = 16 * longest
 	// maxEscape bounds how far before a cut the beginning of an escape is looked for.
 	maxEscape = 1 << 10
@@ -24,7 +24,7 @@ type Writer struct {
 	emit func(text string, more bool)
 
 	mu      sync.Mutex
-	buf     []byte // the line so far, without what was given away
+	buf     []byte // the line so far, without the part that was passed on
 	covered int    // how much of its beginning a marker that was given away stands for
 }
 
@@ -57,7 +57,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush gives away what has no line end, as a line.
+// Flush passes on text without a line end, as a line.
 func (w *Writer) Flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *Writer) text(line []byte) string {
 	return render(line, w.set.spans(line), 0)
 }
 
-// hold appends to the line and gives away its beginning as long as the line is too long.
+// hold appends to the line and passes on its beginning as long as the line is too long.
 func (w *Writer) hold(p []byte) {
 	for len(p) > 0 {
 		n := min(len(p), max(MaxLine+overlap-len(w.buf), 0))
@@ -83,8 +83,7 @@ func (w *Writer) hold(p []byte) {
 	}
 }
 
-// give gives away the first n bytes of the buffer as a piece. Every value that begins in them lies
-// in the buffer.
+// give passes on the first n bytes of the buffer as a piece. Every value that begins in them lies in the buffer.
 func (w *Writer) give(n int) {
 	found := w.set.spans(w.buf)
 	head, next := found, 0
@@ -99,14 +98,14 @@ func (w *Writer) give(n int) {
 		}
 		break
 	}
-	// What was covered and what begins now are one where they touch.
+	// The covered part and a value that begins now are one if they touch.
 	w.emit(render(w.buf[:n], head, min(w.covered, n)), true)
 	next = max(next, w.covered-n)
 	w.buf = w.buf[:copy(w.buf, w.buf[n:])]
 	w.covered = next
 }
 
-// end gives away the rest of the line.
+// end passes on the rest of the line.
 func (w *Writer) end() {
 	for len(w.buf) > MaxLine {
 		w.give(cut(w.buf, MaxLine))

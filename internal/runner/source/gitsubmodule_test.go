@@ -78,7 +78,7 @@ func TestFetch_GitSubmodules(t *testing.T) {
 	}
 	got, said := fetch(false)
 	want := map[string]string{"main.tf": "main", "modules/": "", "modules/lib/": "", "open/": ""}
-	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(said, `"modules/lib" is left empty: source.git.submodules is not set`) {
+	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(said, `"modules/lib" stays empty: source.git.submodules is not set`) {
 		t.Errorf("without submodules (-want +got):\n%s\n%s", diff, said)
 	}
 	got, said = fetch(true)

@@ -167,7 +167,8 @@ func (r *Releases) sign(t *testing.T, key *openpgp.Entity, engine, version strin
 	r.files[r.path(engine, version, "")], r.files[r.path(engine, version, "sig")] = sums, signature.Bytes()
 }
 
-// Change changes what is sent as a file of a version: list, .zip, sig or SHA256SUMS. Nothing means that it is not there.
+// Change changes the answer for a file of a version: list, .zip, sig or SHA256SUMS. An empty one means that it is
+// missing.
 func (r *Releases) Change(engine, version, kind string, change func([]byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,7 +49,7 @@ func Open(ctx context.Context, base, arch string) (v1.Image, error) {
 		if here {
 			fix = "for a file sha256sum shows it, for an OCI layout its index.json"
 		}
-		return nil, refuse("%s does not say which one it is, because what a name means can change: write BASE=%s@sha256:... (%s)", base, ref, fix)
+		return nil, refuse("%s is not exact, because a name can be moved to another image: write BASE=%s@sha256:... (%s)", base, ref, fix)
 	}
 	img, err := open(ctx, ref, digest, arch, here)
 	if err != nil {

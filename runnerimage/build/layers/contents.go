@@ -13,7 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Path is the PATH of what runs in the image.
+// Path is the PATH of programs in the image.
 const Path = "/usr/local/bin:/usr/bin:/bin"
 
 // Find returns where a program lies in a file system, or "": a name is looked up on Path, and a|b is whichever is there
@@ -57,8 +57,8 @@ func (t *Tree) Files(img v1.Image, paths ...string) (map[string][]byte, error) {
 	return got, err
 }
 
-// Missing names what a finished image lacks of what a task needs: each of the programs, for arch and with its loader, and
-// CA certificates.
+// Missing lists the parts that a task needs and that a finished image lacks: each of the programs, for arch and with
+// its loader, and CA certificates.
 func Missing(img v1.Image, arch string, programs ...string) (lacks []string, err error) {
 	tree, err := Read(img)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package layers writes files onto a base as layers of an image, and says what the image then holds. The same files on
-// the same base give the same digest. It runs nothing and asks no Docker engine; it does not decide which files.
+// Package layers writes files onto a base as layers of an image, and lists the files of the resulting image. The same
+// files on the same base give the same digest. It runs nothing and asks no Docker engine; it does not decide which
+// files.
 package layers
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// Modes of what is put into an image.
+// Modes of files in an image.
 const (
 	Plain      = 0o644
 	Executable = 0o755
@@ -97,14 +98,14 @@ func parent(p string) string { return clean(path.Dir("/" + p)) }
 // Most links that one path may lead through, as in Linux.
 const maxLinks = 40
 
-// Resolve follows every link of a path, and says where it ends and whether something is there. A path whose links do
-// not end is not there. Where a directory on the way is missing, what follows is taken as it is written.
+// Resolve follows every link of a path, and says where it ends and whether something is there. A path with a loop of
+// links does not exist. After a missing directory, the rest of the path is taken literally.
 func (t *Tree) Resolve(p string) (at string, ok bool) {
-	left := strings.Split(clean(p), "/")
+	rest := strings.Split(clean(p), "/")
 	links := 0
-	for len(left) > 0 {
-		name := left[0]
-		left = left[1:]
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
 		if name == "" || name == "." {
 			continue
 		}
@@ -115,7 +116,7 @@ func (t *Tree) Resolve(p string) (at string, ok bool) {
 		next := clean(at + "/" + name)
 		n, exists := t.nodes[next]
 		if !exists {
-			return clean(next + "/" + path.Join(left...)), false
+			return clean(next + "/" + path.Join(rest...)), false
 		}
 		if n.kind != tar.TypeSymlink && n.kind != tar.TypeLink {
 			at = next
@@ -127,7 +128,7 @@ func (t *Tree) Resolve(p string) (at string, ok bool) {
 		if path.IsAbs(n.link) {
 			at = ""
 		}
-		left = append(strings.Split(n.link, "/"), left...)
+		rest = append(strings.Split(n.link, "/"), rest...)
 	}
 	return at, true
 }
@@ -171,7 +172,7 @@ func (t *Tree) Place(entries []Entry) ([]Entry, error) {
 	return slices.SortedFunc(maps.Values(placed), func(a, b Entry) int { return strings.Compare(a.Path, b.Path) }), nil
 }
 
-// makeDirs adds the directories of a resolved path that are missing, to the tree and to what is placed.
+// makeDirs adds the directories of a resolved path that are missing, to the tree and to placed.
 func (t *Tree) makeDirs(dir string, placed map[string]Entry) error {
 	for at := ""; at != dir; {
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dir, at), "/"), "/")

@@ -46,7 +46,7 @@ func Mozilla() (bundlePEM []byte, version string) {
 	return PEM(roots), version
 }
 
-// Certificates returns the certificates of a bundle. What is not a certificate is passed over.
+// Certificates returns the certificates of a bundle. Other blocks are skipped.
 func Certificates(bundlePEM []byte) []*x509.Certificate {
 	var out []*x509.Certificate
 	for {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Layer is some files, and what the image's history says of them.
+// Layer is some files, and their line in the image's history.
 type Layer struct {
 	Name    string
 	Entries []Entry

@@ -50,7 +50,7 @@ func newCompiler() *ast.Compiler {
 	return ast.NewCompiler().WithCapabilities(capabilities()).WithDefaultRegoVersion(ast.RegoV1)
 }
 
-// kindOf says what a name makes of a rule.
+// kindOf is the kind of a rule by its name.
 func kindOf(name string) (decides, warns bool) {
 	for _, kind := range []string{"deny", "violation", "warn"} {
 		if name == kind || strings.HasPrefix(name, kind+"_") {

@@ -15,8 +15,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// evaluate asks all rules at once, so that what they share is computed once. If one fails, it asks each by itself: a
-// rule that fails does not hide what the others say.
+// evaluate asks all rules at once, so that shared parts are computed once. If one fails, it asks each by itself: a
+// rule that fails does not hide the results of the others.
 func (c *compiled) evaluate(ctx context.Context, input ast.Value) api.PackageAnswer {
 	a := api.PackageAnswer{Rules: len(c.rules)}
 	values, err := c.ask(ctx, input, c.rules...)
@@ -85,8 +85,8 @@ func (c *compiled) ask(ctx context.Context, input ast.Value, rules ...rule) (map
 
 func variable(i int) string { return "rule" + strconv.Itoa(i) }
 
-// bound sorts findings, removes what is there twice, and leaves as many as an answer may have. Where denials are left
-// out, the package has an error: it must not look as if those that are left were all.
+// bound sorts findings, removes duplicates, and keeps as many as an answer may have. Where denials are left out, the
+// package has an error: it must not look as if those that are left were all.
 func bound(all []api.PackageFinding) ([]api.PackageFinding, error) {
 	slices.SortFunc(all, order)
 	all = slices.Compact(all)

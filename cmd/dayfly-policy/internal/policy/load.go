@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a package may hold.
+// Bounds of a package.
 const (
-	maxEntries = 20_000   // files and directories, whatever they are
+	maxEntries = 20_000   // files and directories of any kind
 	maxFiles   = 5_000    // that are read
 	maxBytes   = 32 << 20 // of these
 )
@@ -30,7 +30,7 @@ const testSuffix = "_test.rego"
 type loaded struct {
 	modules   map[string]*ast.Module // by path below the directory
 	tests     map[string]*ast.Module // of files that end in testSuffix
-	documents map[string]any         // what rules see as data
+	documents map[string]any         // the data of rules
 }
 
 // reader walks one directory, within bounds.
@@ -100,8 +100,8 @@ func read(name string) bool {
 	return false
 }
 
-// checkLink refuses what would leave rules or data out in silence: a link to a directory, which is not followed, and
-// one that leads nowhere or out of the package.
+// checkLink refuses links that would silently leave out rules or data: a link to a directory, which is not followed,
+// and one that leads nowhere or out of the package.
 func (r *reader) checkLink(name string) error {
 	info, err := r.root.Stat(name)
 	switch {
@@ -212,7 +212,7 @@ func parseYAML(raw []byte, into any) error {
 
 var errTwice = errors.New("is given by another file too; give it once, move one of the files into a directory of its own, or begin its name with a dot")
 
-// merge adds b to a. What is in both must be an object in both.
+// merge adds b to a. A name in both must be an object in both.
 func merge(a, b map[string]any, at string) error {
 	for k, v := range b {
 		have, ok := a[k]

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// largeError is what a package ends with that takes more than so many bytes.
+// largeError is the error of a package that takes more than so many bytes of memory.
 type largeError uint64
 
 func (e largeError) Error() string {

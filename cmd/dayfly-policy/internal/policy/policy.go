@@ -1,6 +1,6 @@
-// Package policy evaluates packages of policies in Rego over a plan or a state, and runs their tests. What cannot be
-// evaluated to its end is an error of its package and never passes. A package sees its own directory and the input: not
-// the network, the environment, or other files. The package knows nothing of groups, waivers and runs.
+// Package policy evaluates packages of policies in Rego over a plan or a state, and runs their tests. An evaluation
+// that does not finish is an error of its package and never passes. A package sees its own directory and the input:
+// not the network, the environment, or other files. The package knows nothing of groups, waivers and runs.
 package policy
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// What a query may hold.
+// Bounds of a query.
 const (
 	MaxInput    = 64 << 20 // bytes of a plan or a state in JSON
 	maxQuery    = MaxInput + 4<<20
 	maxPackages = 1000
 )
 
-// What an answer may hold.
+// Bounds of an answer.
 const (
 	MaxFindings = 500     // of a package
 	maxMessage  = 8 << 10 // a runner keeps 1000 of it
@@ -48,7 +48,7 @@ func ReadQuery(r io.Reader) (api.PolicyQuery, error) {
 		return q, fmt.Errorf("read the query: %w", err)
 	}
 	if err := json.Unmarshal(raw, &q); err != nil {
-		return q, fmt.Errorf("read the query: it is not what a runner writes: %w", err)
+		return q, fmt.Errorf("read the query: it is not in the form of a runner's: %w", err)
 	}
 	switch {
 	case len(q.Input) > MaxInput:
@@ -71,8 +71,8 @@ func readUpTo(r io.Reader, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// parseInput makes of a plan or a state what rules read. Rules over anything but an object would all be undefined,
-// which looks as if nothing were denied.
+// parseInput makes the input of rules from a plan or a state. Rules over anything but an object would all be
+// undefined, which looks as if nothing were denied.
 func parseInput(raw []byte) (ast.Value, error) {
 	if !json.Valid(raw) {
 		return nil, errors.New("is not one document in JSON; `tofu show -json plan.tfplan` and `terraform show -json` write one")
@@ -92,7 +92,7 @@ func parseInput(raw []byte) (ast.Value, error) {
 }
 
 // Answer evaluates the packages of a query one after the other; each may take so long. An error means that the query
-// itself is wrong. What is wrong with a package stands in its answer.
+// itself is wrong. The mistakes of a package are in its answer.
 func Answer(ctx context.Context, q api.PolicyQuery, each time.Duration) (api.PolicyAnswer, error) {
 	input, err := parseInput(q.Input)
 	if err != nil {
@@ -107,7 +107,7 @@ func Answer(ctx context.Context, q api.PolicyQuery, each time.Duration) (api.Pol
 	return answer, nil
 }
 
-// Evaluate says what the package in a directory says of a plan or a state.
+// Evaluate returns the answer of the package in a directory for a plan or a state.
 func Evaluate(ctx context.Context, directory string, input []byte, timeout time.Duration) (api.PackageAnswer, error) {
 	value, err := parseInput(input)
 	if err != nil {
@@ -116,9 +116,9 @@ func Evaluate(ctx context.Context, directory string, input []byte, timeout time.
 	return evaluate(ctx, directory, value, timeout, MaxMemory), nil
 }
 
-// evaluate never panics and never takes much longer than it may. A parser or a builtin that does not look at its
-// context is left behind; it ends with the process. Memory is looked at every few milliseconds, so a package may have more
-// than MaxMemory for a moment; the program bounds what it has in all.
+// evaluate never panics and never takes much longer than it may. A parser or a builtin that does not check its
+// context goes on in the background; it ends with the process. Memory is measured every few milliseconds, so a
+// package may have more than MaxMemory for a moment; the program bounds what it has in all.
 func evaluate(ctx context.Context, directory string, input ast.Value, timeout time.Duration, memory uint64) api.PackageAnswer {
 	a, err := within(ctx, timeout, memory, func(ctx context.Context) (api.PackageAnswer, error) {
 		p, err := load(directory, false)

@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// findings reads what a rule gave: a set or an array of results.
+// findings reads the value of a rule: a set or an array of results.
 func findings(r rule, value any) ([]api.PackageFinding, error) {
 	results, ok := value.([]any)
 	if !ok {
@@ -76,7 +76,7 @@ func field(object map[string]any, names ...string) (string, error) {
 	return "", nil
 }
 
-// shape says what a value is.
+// shape names the type of a value.
 func shape(v any) string {
 	switch v.(type) {
 	case nil:

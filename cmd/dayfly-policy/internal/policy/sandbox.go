@@ -8,14 +8,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// removed reports whether policies do not have this builtin. What OPA calls nondeterministic reads the network, files
-// that a schema names, the environment, the clock, or a source of random numbers. The time of day stays, for rules that
-// begin or end with a date.
+// removed reports whether policies do not have this builtin. The builtins that OPA calls nondeterministic read the
+// network, files that a schema names, the environment, the clock, or a source of random numbers. The time of day
+// stays, for rules that begin or end with a date.
 func removed(b *ast.Builtin) bool {
 	return b.Nondeterministic && b.Name != ast.NowNanos.Name
 }
 
-// capabilities is what policies may use of Rego.
+// capabilities is the part of Rego that policies may use.
 var capabilities = sync.OnceValue(func() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion(ast.CapabilitiesRegoVersion(ast.RegoV1))
 	c.Builtins = slices.DeleteFunc(c.Builtins, removed)
@@ -23,7 +23,7 @@ var capabilities = sync.OnceValue(func() *ast.Capabilities {
 	return c
 })
 
-// whyRemoved completes what OPA says of a function that policies do not have.
+// whyRemoved completes the error of OPA for a function that policies do not have.
 func whyRemoved(message string) string {
 	name, ok := strings.CutPrefix(message, "undefined function ")
 	if !ok {

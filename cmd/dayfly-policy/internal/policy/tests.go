@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// What came of a test.
+// The results of a test.
 const (
 	TestPassed  = "passed"
 	TestFailed  = "failed"
@@ -23,10 +23,10 @@ const (
 	TestSkipped = "skipped" // its name begins with todo_
 )
 
-// maxOutput bounds what the print statements of one test leave.
+// maxOutput bounds the output of the print statements of one test.
 const maxOutput = 64 << 10
 
-// TestResult is what came of one test of a package.
+// TestResult is the result of one test of a package.
 type TestResult struct {
 	Name    string   `json:"name"`  // package and rule, such as main.test_public_bucket
 	Place   string   `json:"place"` // file and line
@@ -41,7 +41,7 @@ type TestResult struct {
 func (t TestResult) Passed() bool { return t.Outcome == TestPassed || t.Outcome == TestSkipped }
 
 // Test runs the tests of the package in a directory, in the order of their names. The package itself must be one that
-// can be evaluated. It may take as long as most, and so may each test.
+// can be evaluated. It may take timeout, and so may each test.
 func Test(ctx context.Context, directory string, timeout time.Duration) ([]TestResult, error) {
 	results, err := within(ctx, timeout, MaxMemory, func(ctx context.Context) ([]TestResult, error) {
 		p, err := load(directory, true)

@@ -14,10 +14,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/disk"
 )
 
-// saidDir is the directory of a Cache with a file for each program: what it said of its version.
+// saidDir is the directory of a Cache with a file for each program: the version that it reported.
 const saidDir = ".said"
 
-// Program is a program as it is on the disk. When it is installed anew, something of it changes.
+// Program identifies a program on the disk. Installing it again changes some of these fields.
 type Program struct {
 	Path    string `json:"path"` // without links
 	Device  uint64 `json:"device"`
@@ -45,7 +45,7 @@ type said struct {
 	Version string  `json:"version"`
 }
 
-// Said returns what a program said of its version, if it is still the same.
+// Said returns the version that a program reported, if it is still the same.
 func (c *Cache) Said(p Program) (*version.Version, bool) {
 	if c == nil || c.Dir == "" {
 		return nil, false
@@ -62,9 +62,9 @@ func (c *Cache) Said(p Program) (*version.Version, bool) {
 	return v, err == nil
 }
 
-// Remember keeps what a program said of its version, so that it need not be started for that again. It must be built
-// from the Go package that is named: a script, or a version manager under an engine's name, says something else
-// tomorrow. Where it cannot be kept, the program is asked again.
+// Remember keeps the version that a program reported, so that it need not be started for that again. It must be built
+// from the named Go package: a script, or a version manager under an engine's name, may report another one tomorrow.
+// If it cannot be kept, the program is asked again.
 func (c *Cache) Remember(p Program, pkg string, v *version.Version) {
 	if c == nil || c.Dir == "" {
 		return
