@@ -22,7 +22,7 @@ func held(group, enforcement string, waivers ...api.PolicyWaiver) api.Policy {
 	return api.Policy{Group: group, Enforcement: enforcement, Waivers: waivers}
 }
 
-func TestJudge(t *testing.T) {
+func TestEvaluateGroups(t *testing.T) {
 	denies := api.PackageFinding{Rule: "main.deny", Address: "a.b", Message: "no"}
 	warns := api.PackageFinding{Rule: "main.warn", Message: "hm", Warns: true}
 	waiver := api.PolicyWaiver{Name: "legacy", Rule: "main.deny", Reason: "OPS-1", GivenBy: "anna", Until: time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC)}
@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 		"waivable fails, whatever waivers": {held("g", api.PolicyWaivable, waiver), api.PackageAnswer{Error: "it broke"}, "g (waivable): could not be evaluated", "policy group g could not be evaluated"},
 		"advisory fails":                   {held("g", api.PolicyAdvisory), api.PackageAnswer{Error: "it broke"}, "g (advisory): could not be evaluated", ""},
 	} {
-		got := runner.Judge([]api.Policy{c.held}, []api.PackageAnswer{c.answer})
+		got := runner.EvaluateGroups([]api.Policy{c.held}, []api.PackageAnswer{c.answer})
 		if d := cmp.Diff(c.text, runtext.Group(got[0])); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s stops the run: %q, want %q", name, stops, c.stops)
 		}
 	}
-	waived := runner.Judge([]api.Policy{held("g", api.PolicyWaivable, waiver)}, []api.PackageAnswer{answerOf(denies)})[0]
+	waived := runner.EvaluateGroups([]api.Policy{held("g", api.PolicyWaivable, waiver)}, []api.PackageAnswer{answerOf(denies)})[0]
 	if got := runtext.Waiver(waived, waived.Findings[0]); got != "waiver legacy by anna until 2027-03-01: OPS-1" {
 		t.Errorf("it passes by %q", got)
 	}
@@ -66,14 +66,14 @@ func answerOf(found ...api.PackageFinding) api.PackageAnswer {
 }
 
 // Whatever a package says, a result can be kept, what is denied comes first, and the counts are those of all.
-func TestJudge_OfMuchIsBounded(t *testing.T) {
+func TestEvaluateGroups_IsBounded(t *testing.T) {
 	var found []api.PackageFinding
 	for range 400 {
 		found = append(found, api.PackageFinding{Rule: "main.warn", Message: strings.Repeat("w", 900), Warns: true})
 	}
 	found = append(found, api.PackageFinding{Rule: "main.deny", Message: "no"})
 	groups := []api.Policy{held("a", api.PolicyAdvisory), held("b", api.PolicyMandatory)}
-	got := runner.Bounded(runner.Judge(groups, []api.PackageAnswer{answerOf(found...), answerOf(found...)}))
+	got := runner.Bounded(runner.EvaluateGroups(groups, []api.PackageAnswer{answerOf(found...), answerOf(found...)}))
 	for _, r := range got {
 		if len(r.Findings) == 0 || r.Findings[0].Outcome != api.FindingDenied || r.Warned != 400 || r.Denied != 1 || r.Unlisted() == 0 {
 			t.Errorf("group %s: %s, %d listed", r.Group, runtext.Group(r), len(r.Findings))

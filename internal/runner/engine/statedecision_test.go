@@ -13,7 +13,7 @@ import (
 
 // R15, R16: nothing goes on with an empty or another state while one exists elsewhere, until the user says which of
 // the two is meant.
-func TestJudge(t *testing.T) {
+func TestDecide(t *testing.T) {
 	here := api.StateFound{Backend: "local", Settings: "a", Workspace: "default", Store: "machine"}
 	known := func(lineage string, serial int64) *api.StateFound {
 		f := here
