@@ -5,7 +5,7 @@
 // bounded wait for its pipes. It can find programs that were installed beside this one. It parses no output and does
 // not know the purpose of the process.
 //
-// # What is guaranteed
+// # Guarantees
 //
 // When Wait returns, the leader is dead and reaped and every other member of its group was sent
 // SIGKILL and has been waited for as long as Spec.WaitDelay. A descendant that made a group or
@@ -42,8 +42,8 @@ type Spec struct {
 	Env  []string // the whole environment; nil means an empty one
 	Dir  string   // working directory; empty means the parent's
 
-	// Stdin is what the process reads; nil means /dev/null. Give an *os.File where a reader could
-	// block: another kind of reader is copied by a goroutine that ends only with its Read.
+	// Stdin is the input of the process; nil means /dev/null. Give an *os.File where a reader could block: another
+	// kind of reader is copied by a goroutine that ends only with its Read.
 	Stdin io.Reader
 	// Stdout and Stderr take its output; nil means /dev/null. The same writer may stand in both.
 	Stdout, Stderr io.Writer

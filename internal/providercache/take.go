@@ -42,8 +42,7 @@ type taskPackage struct {
 	platform string // that its directory names
 }
 
-// packages lists the packages. Links are passed over: the engine links to what it found in a mirror, such as the cache
-// itself.
+// packages lists the packages. Links are skipped: the engine links to packages in a mirror, such as the cache itself.
 func (l *reading) packages() (found []taskPackage, err error) {
 	dirs := []string{LeftPackages}
 	for range levels {

@@ -137,12 +137,12 @@ func (r *run) place(ctx context.Context, remaining []outgoing) error {
 
 // transfer is persist for calls that transfer bytes, within bounds: a place that refuses them, as a bucket may,
 // answers the same as one that is unavailable.
-func (r *run) transfer(ctx context.Context, what string, call func(context.Context) (api.Control, error)) error {
+func (r *run) transfer(ctx context.Context, name string, call func(context.Context) (api.Control, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTransfer, errSlow)
 	defer cancel()
 	var last error
 	conflicts := 0
-	err := r.persist(ctx, what, func(ctx context.Context) (api.Control, error) {
+	err := r.persist(ctx, name, func(ctx context.Context) (api.Control, error) {
 		control, err := call(ctx)
 		if errors.Is(err, workflow.ErrConflict) {
 			if conflicts++; conflicts == maxConflicts {

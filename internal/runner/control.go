@@ -152,7 +152,7 @@ func (r *run) watch(ctx context.Context) {
 	}
 }
 
-// sendLogs and sendSteps also act on what the answer says.
+// sendLogs and sendSteps also act on the control in the answer.
 
 func (r *run) sendLogs(ctx context.Context, in api.Logs) (int64, error) {
 	sent := r.clock()

@@ -2,15 +2,15 @@
 // publisher's signature and the checksum, and puts it into a directory that no engine's user can write to. There it also
 // keeps the versions of the installed ones. It runs nothing.
 //
-// hc-install does this for HashiCorp's files only, and bounds neither what it reads nor what it unpacks. OpenTofu has
-// its files elsewhere and in another layout. So one path serves both publishers. It checks signatures with the library
+// hc-install does this for HashiCorp's files only, and bounds neither downloads nor unpacked files. OpenTofu has its
+// files elsewhere and in another layout. So one path serves both publishers. It checks signatures with the library
 // that hc-install uses.
 //
 // # Consistency
 //
 // A version appears by the rename of its whole directory, so that nobody finds half of it. Processes that want the same
-// version at the same time wait for one another, by a lock of its own. What is there is never asked for again. A crash
-// leaves at most a directory with another name, which a later download removes.
+// version at the same time wait for one another, by a lock of its own. A version that is there is never asked for
+// again. A crash leaves at most a directory with another name, which a later download removes.
 package toolcache
 
 import (

@@ -274,7 +274,7 @@ func (p Package) file() string {
 	return "terraform-provider-" + p.Type + "_" + p.Version + "_" + providercache.Platform() + ".zip"
 }
 
-// describe says where the archive of a package is, and who signed its checksum.
+// describe returns the address of a package's archive, and the signer of its checksum.
 func (r *Registry) describe(w http.ResponseWriter, req *http.Request, name, version string) {
 	p, ok := r.find(name + "/" + version)
 	if !ok {

@@ -70,7 +70,7 @@ func (f *folder) hollow(name string) bool {
 // join returns the path of a name, for the engine.
 func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 
-// write replaces whatever has the name by a file that only the engine's user can read.
+// write replaces anything of that name by a file that only the engine's user can read.
 func (f *folder) write(name string, data []byte) error {
 	file, err := f.create(name)
 	if err != nil {

@@ -254,19 +254,24 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return g.recordPlans(ctx, ended)
+}
+
+// recordPlans records the changes of all units as those of the run, and describes them.
+func (g *terragrunt) recordPlans(ctx context.Context, e ended) (string, error) {
 	all, err := mergePlans(g.plans)
 	if err != nil {
 		return "", stepFailed(stepPlan, err)
 	}
 	c := all.changes
 	g.out.Changes, g.out.Truncated = &c, all.truncated
-	g.nothing = !ended.failed() && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
+	g.nothing = !e.failed() && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
 	if g.mode.scan {
 		g.out.Inventory = keepInventory(ctx, g.h, all.managed)
 	}
 	said := fmt.Sprintf("%s, in %s", all.text(g.mode), text.Count(len(g.plans), "unit"))
-	if ended.failed() {
-		g.unplanned(ended)
+	if e.failed() {
+		g.unplanned(e)
 		said += "; the others need outputs of units that were never applied"
 	}
 	return said, nil

@@ -1,7 +1,7 @@
 // Package mask hides secret values in text that the runner sends. It does not know where secrets come from, and does
 // no input or output.
 //
-// # What is hidden
+// # Hidden
 //
 // Every value that was added, also where it stands in a larger text, as it is and as
 //   - each of its lines, where it has several;
@@ -24,7 +24,7 @@
 // Text that backspaces print over counts both as there and as gone. Text beside a hidden value stays as it was; if
 // colours change within a hidden value, they end behind the marker.
 //
-// # What is not
+// # Not hidden
 //
 // Values, and lines of them, of fewer than MinLength bytes: to hide each "a" or "42" would make
 // the log unreadable and show the value by its gaps. Add counts them. Of a value beyond maxValue only its

@@ -34,21 +34,10 @@ func parseURL(raw string) (address, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || hasControl(raw) {
-		return refuseURL(urlForms)
+		return address{}, refusedURL(urlForms)
 	}
-	_, hasPassword := u.User.Password()
-	switch {
-	case hasPassword || (u.Scheme != "ssh" && u.User != nil) || u.RawQuery != "" || u.Fragment != "":
-		return refuseURL("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
-	case u.Path == "" || u.Path == "/":
-		return refuseURL("the git URL names no repository")
-	case u.Scheme == "https":
-	case u.Scheme == "http" && outbound.Loopback(u.Hostname()):
-	case u.Scheme == "http":
-		return refuseURL("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
-	case u.Scheme == "ssh":
-	default:
-		return refuseURL("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
+	if err := checkURL(u); err != nil {
+		return address{}, err
 	}
 	a := address{scheme: u.Scheme, host: u.Host, path: u.Path}
 	if u.Scheme == "ssh" {
@@ -60,22 +49,41 @@ func parseURL(raw string) (address, error) {
 	return a, nil
 }
 
+// checkURL refuses URLs that name no repository, may hold a password, or have another scheme.
+func checkURL(u *url.URL) error {
+	_, hasPassword := u.User.Password()
+	switch {
+	case hasPassword || (u.Scheme != "ssh" && u.User != nil) || u.RawQuery != "" || u.Fragment != "":
+		return refusedURL("a git URL holds no credentials, query or fragment; name a secret in token_ref or ssh_key_ref")
+	case u.Path == "" || u.Path == "/":
+		return refusedURL("the git URL names no repository")
+	case u.Scheme == "https":
+	case u.Scheme == "http" && outbound.Loopback(u.Hostname()):
+	case u.Scheme == "http":
+		return refusedURL("http:// is refused because anybody on the network path could change the code; use https:// (http:// is accepted only for this machine itself)")
+	case u.Scheme == "ssh":
+	default:
+		return refusedURL("git URLs of the kind %s are refused; use https:// or ssh://", quote(u.Scheme+"://"))
+	}
+	return nil
+}
+
 // parseSCP reads user@host:path.
 func parseSCP(raw string) (address, error) {
 	m := scpLike().FindStringSubmatch(raw)
 	if m == nil || hasControl(raw) {
-		return refuseURL(urlForms)
+		return address{}, refusedURL(urlForms)
 	}
 	if strings.HasPrefix(m[3], "-") {
-		return refuseURL("the path of a git URL cannot begin with -")
+		return address{}, refusedURL("the path of a git URL cannot begin with -")
 	}
 	return address{scheme: "ssh", user: m[1], host: m[2], path: m[3]}, nil
 }
 
 const urlForms = "a git URL is written https://host/path, ssh://user@host/path or user@host:path"
 
-func refuseURL(format string, args ...any) (address, error) {
-	return address{}, workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
+func refusedURL(format string, args ...any) error {
+	return workflow.Refuse(workflow.ErrInvalid, "source.git.url", format, args...)
 }
 
 func (a address) String() string {

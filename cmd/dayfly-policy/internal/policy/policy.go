@@ -118,7 +118,7 @@ func Evaluate(ctx context.Context, directory string, input []byte, timeout time.
 
 // evaluate never panics and never takes much longer than it may. A parser or a builtin that does not check its
 // context goes on in the background; it ends with the process. Memory is measured every few milliseconds, so a
-// package may have more than MaxMemory for a moment; the program bounds what it has in all.
+// package may have more than MaxMemory for a moment; the program bounds its memory in all.
 func evaluate(ctx context.Context, directory string, input ast.Value, timeout time.Duration, memory uint64) api.PackageAnswer {
 	a, err := within(ctx, timeout, memory, func(ctx context.Context) (api.PackageAnswer, error) {
 		p, err := load(directory, false)
