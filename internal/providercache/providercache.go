@@ -28,9 +28,9 @@ import (
 
 // Files of a task for the cache, in its work directory.
 const (
-	LeftName     = "providers" // a directory with the two that follow
-	LeftPackages = "packages"  // a directory, laid out as engines do: HOST/NAMESPACE/TYPE/VERSION/OS_ARCH/
-	LeftUsed     = "used"      // a file with the h1 hashes of the packages that the task had from the cache, one a line
+	TaskDir      = "providers" // a directory with the two that follow
+	TaskPackages = "packages"  // a directory, laid out as engines do: HOST/NAMESPACE/TYPE/VERSION/OS_ARCH/
+	TaskUsed     = "used"      // a file with the h1 hashes of the packages that the task had from the cache, one a line
 )
 
 const (

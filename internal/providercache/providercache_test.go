@@ -59,7 +59,7 @@ func work(t *testing.T, files map[string][]byte) (dir, hash string) {
 func workFor(t *testing.T, platform string, files map[string][]byte) (dir, hash string) {
 	t.Helper()
 	dir = t.TempDir()
-	pkg := filepath.Join(dir, providercache.LeftName, providercache.LeftPackages, platformDir+platform)
+	pkg := filepath.Join(dir, providercache.TaskDir, providercache.TaskPackages, platformDir+platform)
 	check(t, os.MkdirAll(pkg, 0o700))
 	for name, content := range files {
 		check(t, os.MkdirAll(filepath.Dir(filepath.Join(pkg, name)), 0o700))
@@ -72,7 +72,7 @@ func workFor(t *testing.T, platform string, files map[string][]byte) (dir, hash 
 
 // pkg is the directory of the package in a work directory.
 func pkg(dir string) string {
-	return filepath.Join(dir, providercache.LeftName, providercache.LeftPackages, platformDir+providercache.Platform())
+	return filepath.Join(dir, providercache.TaskDir, providercache.TaskPackages, platformDir+providercache.Platform())
 }
 
 // provider is a package with a program of so many random bytes.
@@ -103,7 +103,7 @@ func TestStore_KeepsWhatATaskLeftUnderTheHashOfItsFiles(t *testing.T) {
 	files := provider(t, 1000)
 	dir, hash := work(t, files)
 	w.end(t, dir)
-	if _, err := os.Lstat(filepath.Join(dir, providercache.LeftName)); !os.IsNotExist(err) {
+	if _, err := os.Lstat(filepath.Join(dir, providercache.TaskDir)); !os.IsNotExist(err) {
 		t.Errorf("it is still in the work directory: %v", err)
 	}
 	w.reopen(t)
@@ -148,9 +148,9 @@ func TestStore_TakesNothingThatIsNotAPackage(t *testing.T) {
 		"a package that is a link":      func(t *testing.T, dir string) { moveAndLink(t, pkg(dir)) },
 		"a directory above that is one": func(t *testing.T, dir string) { moveAndLink(t, filepath.Dir(filepath.Dir(pkg(dir)))) },
 		"packages that are one": func(t *testing.T, dir string) {
-			moveAndLink(t, filepath.Join(dir, providercache.LeftName, providercache.LeftPackages))
+			moveAndLink(t, filepath.Join(dir, providercache.TaskDir, providercache.TaskPackages))
 		},
-		"all of it is one": func(t *testing.T, dir string) { moveAndLink(t, filepath.Join(dir, providercache.LeftName)) },
+		"all of it is one": func(t *testing.T, dir string) { moveAndLink(t, filepath.Join(dir, providercache.TaskDir)) },
 		"many files": func(t *testing.T, dir string) {
 			for i := range 10_001 {
 				check(t, os.WriteFile(filepath.Join(pkg(dir), fmt.Sprint(i)), nil, 0o600))
@@ -219,8 +219,8 @@ func TestStore_TheLeastRecentlyUsedMakesRoom(t *testing.T) {
 	}
 	// A task that ends now had the first from the cache.
 	dir := t.TempDir()
-	check(t, os.Mkdir(filepath.Join(dir, providercache.LeftName), 0o700))
-	check(t, os.WriteFile(filepath.Join(dir, providercache.LeftName, providercache.LeftUsed), []byte(hashes[0]+"\nnonsense\n"), 0o600))
+	check(t, os.Mkdir(filepath.Join(dir, providercache.TaskDir), 0o700))
+	check(t, os.WriteFile(filepath.Join(dir, providercache.TaskDir, providercache.TaskUsed), []byte(hashes[0]+"\nnonsense\n"), 0o600))
 	w.end(t, dir)
 	w.now = w.now.Add(time.Hour)
 	w.reopen(t) // it remembers

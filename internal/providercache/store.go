@@ -157,7 +157,7 @@ func bytesOf(path string) (bytes int64) {
 // Take moves the packages of a task out of its work directory, if there are any. No process of the task may remain.
 // Run reads them.
 func (s *Store) Take(ref, workDir string) error {
-	from := filepath.Join(workDir, LeftName)
+	from := filepath.Join(workDir, TaskDir)
 	if info, err := os.Lstat(from); err != nil || !info.IsDir() {
 		return nil //nolint:nilerr // there is nothing
 	}
@@ -243,7 +243,7 @@ func (s *Store) takeIn(ctx context.Context, ref string) {
 // readUsed returns the names of the packages that a task says it used. That is believed for the order in which packages
 // make room, and for nothing else.
 func readUsed(root *os.Root) (names []string) {
-	f, err := open(root, LeftUsed)
+	f, err := open(root, TaskUsed)
 	if err != nil {
 		return nil
 	}

@@ -44,7 +44,7 @@ type taskPackage struct {
 
 // packages lists the packages. Links are skipped: the engine links to packages in a mirror, such as the cache itself.
 func (l *reading) packages() (found []taskPackage, err error) {
-	dirs := []string{LeftPackages}
+	dirs := []string{TaskPackages}
 	for range levels {
 		var below []string
 		for _, dir := range dirs {

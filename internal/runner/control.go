@@ -120,8 +120,8 @@ func (r *run) heartbeats(ctx context.Context) {
 	}
 }
 
-// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and answered
-// when the latest call was that was answered. It is a pure function.
+// nextBeat decides when the next heartbeat goes: last is when the latest one was sent, negative for none, and
+// answered when the latest answered call was sent. It is a pure function.
 func nextBeat(last, answered, interval, hold time.Duration) time.Duration {
 	switch {
 	case hold == 0:

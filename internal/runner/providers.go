@@ -42,19 +42,19 @@ func moveProviders(work string, l providerUpdate) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if err := root.Mkdir(providercache.LeftName, 0o700); err != nil {
+	if err := root.Mkdir(providercache.TaskDir, 0o700); err != nil {
 		return err
 	}
 	if l.packages != "" {
 		from, err := filepath.Rel(work, l.packages)
 		if err == nil {
-			err = root.Rename(from, filepath.Join(providercache.LeftName, providercache.LeftPackages))
+			err = root.Rename(from, filepath.Join(providercache.TaskDir, providercache.TaskPackages))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return root.WriteFile(filepath.Join(providercache.LeftName, providercache.LeftUsed), []byte(strings.Join(append(l.used, ""), "\n")), 0o600)
+	return root.WriteFile(filepath.Join(providercache.TaskDir, providercache.TaskUsed), []byte(strings.Join(append(l.used, ""), "\n")), 0o600)
 }
 
 const (

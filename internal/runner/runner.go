@@ -342,7 +342,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 
 // conclude makes a result of an outcome, and of why ctx ended if it did.
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
-	// The outcome of a failed engine has only lasting changes. That of a successful one has all, also if a hook failed.
+	// The outcome of a failed engine has only lasting changes. A successful one has all, also if a hook failed.
 	result := api.Result{
 		Outcome: workflow.Succeeded, Changes: out.Changes, Outputs: out.Outputs, Inventory: out.Inventory,
 		Lock: out.Lock, State: out.State, SensitiveOutputs: out.SensitiveOutputs, Policies: out.Policies, Truncated: out.Truncated,

@@ -74,12 +74,12 @@ func (r *run) run(t *testing.T) error {
 func (s *shared) leave(t *testing.T, r *run) {
 	t.Helper()
 	work := t.TempDir()
-	to := filepath.Join(work, providercache.LeftName)
+	to := filepath.Join(work, providercache.TaskDir)
 	if err := os.Mkdir(to, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if r.packages != "" {
-		if err := os.Rename(r.packages, filepath.Join(to, providercache.LeftPackages)); err != nil {
+		if err := os.Rename(r.packages, filepath.Join(to, providercache.TaskPackages)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -50,8 +50,8 @@ func (t *terraform) findStates(ctx context.Context, overridden *otherState) (sta
 	return s, err
 }
 
-// differs lists the settings in which the backend differs from the one of the source's own init. That one matters only if
-// the run uses the backend that the code declares: any other place is the workspace's choice.
+// differs lists the settings in which the backend differs from that of the source's own init. That one matters only
+// if the run uses the backend that the code declares: any other place is the workspace's choice.
 func (t *terraform) differs() ([]string, error) {
 	own, err := t.asideBackend()
 	switch {

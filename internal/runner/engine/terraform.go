@@ -139,8 +139,8 @@ func placedVariables(n int, ending string) string {
 	return fmt.Sprintf("~dayfly-%02d.auto.tfvars%s", n, ending)
 }
 
-// placeVariables puts the files of variables that plan is given beside the code too, where other commands need them: with
-// tofu, backends and sources of modules may have variables, and an ephemeral variable is asked for again when a plan is
+// placeVariables also puts the files of variables of plan beside the code, where other commands need them: with tofu,
+// backends and sources of modules may have variables, and an ephemeral variable is asked for again when a plan is
 // applied. The names are ours: a file of such a name in the source is not part of the code.
 func (t *terraform) placeVariables() error {
 	if !t.code.asks {
