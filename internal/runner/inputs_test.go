@@ -56,7 +56,7 @@ func TestRunJob_InvalidInputsEndTheRun(t *testing.T) {
 	for name, tc := range map[string]struct{ left, arrives, says string }{
 		"replaced":    {left, strings.Replace(left, "canary", "CANARY", 1), "they were replaced"},
 		"no object":   {`"` + canary + "\"\n", "", "not a JSON object"},
-		"without it":  {`{"other":"` + canary + "\"}\n", "", "without token"},
+		"without it":  {`{"other":"` + canary + "\"}\n", "", "network lack token"},
 		"not to have": {"", "", "there is no input"},
 	} {
 		spec, cfg := job(t, "echo ran")
