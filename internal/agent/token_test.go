@@ -92,7 +92,7 @@ func TestTokenRefused_SaysWhatIsWrongWithTheToken(t *testing.T) {
 }
 
 // A token that is revoked is said at once, and ends the agent after a while; what runs goes on to its end.
-func TestRun_ATokenThatIsRefusedEndsTheAgentWhenItsRunsHaveEnded(t *testing.T) {
+func TestRun_RefusedTokenEndsTheAgentAfterItsRuns(t *testing.T) {
 	s := newSite(t, memory.Config{})
 	s.workspace("net")
 	release := make(chan struct{})

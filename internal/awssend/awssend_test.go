@@ -33,7 +33,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-func TestWhole_ARequestOfTheSDKGoesOutInOnePieceWithItsHeader(t *testing.T) {
+func TestWhole_SendsHeaderAndBodyInOnePiece(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
@@ -101,7 +101,7 @@ func request(t *testing.T, b io.ReadCloser, length int64) *http.Request {
 	return r
 }
 
-func TestWhole_TheBodyCanBeReadAgainAndIsStillTheCallers(t *testing.T) {
+func TestWhole_BodyIsRereadableAndStillTheCallers(t *testing.T) {
 	var next doer
 	b := &body{Reader: strings.NewReader("what is sent")}
 	r := request(t, b, 12)
@@ -137,7 +137,7 @@ func TestWhole_ABodyThatEndsTooSoonIsNotSent(t *testing.T) {
 	}
 }
 
-func TestWhole_ARequestWithoutABodyOrOfUnknownLengthIsLeftAlone(t *testing.T) {
+func TestWhole_SkipsRequestsWithoutAKnownBody(t *testing.T) {
 	for _, r := range []*http.Request{request(t, nil, 0), request(t, &body{Reader: strings.NewReader("a stream")}, -1)} {
 		var next doer
 		response, err := awssend.Whole(&next).Do(r)

@@ -508,7 +508,7 @@ func TestLoad_NoNameOfTheContractIsSwallowed(t *testing.T) {
 	}
 }
 
-func TestLoad_AnAgentHasAStoredTokenOrOneThatItExchanges(t *testing.T) {
+func TestLoad_AgentTokenIsEitherStoredOrExchanged(t *testing.T) {
 	const url = "DAYFLY_SERVICE_URL=https://x.example.com"
 	for name, tc := range map[string]struct {
 		environ []string

@@ -45,7 +45,7 @@ func TestHandle_TriesNoOtherPlacementThatIsNotOnRecord(t *testing.T) {
 
 // A dispatcher dies in the middle of its second placement; the next one begins with it, and there is one
 // task.
-func TestHandle_AProcessThatDiesInALaunchIsContinuedByAnother(t *testing.T) {
+func TestHandle_AnotherProcessFinishesAnAbortedLaunch(t *testing.T) {
 	w := newWorld()
 	w.launchErr = func(_ int, r launcher.Request) error {
 		if r.Placement == "a" {
@@ -68,7 +68,7 @@ func TestHandle_AProcessThatDiesInALaunchIsContinuedByAnother(t *testing.T) {
 	}
 }
 
-func TestHandle_AThrottleEndsTheRoundAndNeverTheWorkflow(t *testing.T) {
+func TestHandle_ThrottleEndsTheRoundOnly(t *testing.T) {
 	w := newWorld()
 	w.launchErr = func(int, launcher.Request) error { return refuse(workflow.ReasonThrottled) }
 	d := w.dispatcher(t, nil, dispatcher.Config{Placements: three})
@@ -212,7 +212,7 @@ func TestBatch_BeginsNothingShortlyBeforeItsDeadline(t *testing.T) {
 	})
 }
 
-func TestPace_KeepsTheRateAndAllowsOneSecondsWorthAtOnce(t *testing.T) {
+func TestPace_AllowsABurstOfOneSecond(t *testing.T) {
 	p, now := dispatcher.NewPace(10), sent
 	calls := 0
 	for end := now.Add(10 * time.Second); now.Before(end); {
@@ -277,7 +277,7 @@ func TestPace_WithoutALimitNeverWaits(t *testing.T) {
 }
 
 // A launcher with a token bucket of 20 a second: two dispatchers share it, and the drain is near its rate.
-func TestBatch_TwoDispatchersDrainNearTheLimitOfTheirAccount(t *testing.T) {
+func TestBatch_TwoDispatchersDrainNearTheAccountLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.now = time.Now()

@@ -69,7 +69,7 @@ type listed struct {
 
 func (l listed) List(context.Context) ([]launcher.Task, error) { return l.tasks, l.err }
 
-func TestDeadLetters_ReportTheEndOnceAndKeepWhatCannotBeDecided(t *testing.T) {
+func TestDeadLetters_ReportOnceAndKeepTheUndecided(t *testing.T) {
 	w := newWorld()
 	w.now = sent.Add(20 * time.Minute)
 	handle := func(tasks listed, msg queue.Message) dispatcher.Disposition {

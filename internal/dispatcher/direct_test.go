@@ -38,7 +38,7 @@ func TestHandle_DropsWhatIsLaunchedAndHasNotStopped(t *testing.T) {
 }
 
 // The sender may have had other subnets in another order.
-func TestHandle_BeginsWithThePlacementThatTheSenderTries(t *testing.T) {
+func TestHandle_BeginsWithTheSendersPlacement(t *testing.T) {
 	for tries, want := range map[string]string{"b": "b", "gone": "a", "": "a"} {
 		w := newWorld()
 		msg, _ := tried(t, tries)
@@ -86,7 +86,7 @@ func TestDirect_ReportsATaskAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestDirect_AReportThatIsNotTakenIsMadeWithItsMessage(t *testing.T) {
+func TestDirect_FailedReportIsRepeatedWithItsMessage(t *testing.T) {
 	w := newWorld()
 	w.reportErr = func(n int) error {
 		if n == 0 {

@@ -207,7 +207,7 @@ func TestHandle_DropsWhatIsNotWanted(t *testing.T) {
 	}
 }
 
-func TestHandle_LaunchesNothingWhileNobodyCanSayWhetherItIsWanted(t *testing.T) {
+func TestHandle_LaunchesNothingWhileTheStateIsUnknown(t *testing.T) {
 	w := newWorld()
 	w.stateErr = workflow.ErrBusy
 	out := w.dispatcher(t, nil, dispatcher.Config{}).Handle(t.Context(), message(t))
@@ -229,7 +229,7 @@ func TestHandle_DropsPoison(t *testing.T) {
 }
 
 // L4: the answer of the first launch is lost; the same request finds the same task.
-func TestHandle_RepeatsALostAnswerBeforeAnyOtherPlacement(t *testing.T) {
+func TestHandle_RepeatsLostAnswerBeforeNextPlacement(t *testing.T) {
 	w := newWorld()
 	w.launchErr = func(n int, _ launcher.Request) error {
 		if n == 0 {
@@ -246,7 +246,7 @@ func TestHandle_RepeatsALostAnswerBeforeAnyOtherPlacement(t *testing.T) {
 	}
 }
 
-func TestHandle_AnAnswerThatStaysLostIsFoundByTheNextDelivery(t *testing.T) {
+func TestHandle_NextDeliveryFindsATaskOfALostAnswer(t *testing.T) {
 	w := newWorld()
 	lost := true
 	w.launchErr = func(_ int, r launcher.Request) error {
@@ -304,7 +304,7 @@ func TestHandle_TellsTheLauncherWhatIsUnsettled(t *testing.T) {
 }
 
 // What is no matter of the place is not tried at the next one.
-func TestHandle_OnlyCapacityAndQuotaLeadToTheNextPlacement(t *testing.T) {
+func TestHandle_OnlyCapacityAndQuotaTryNextPlacement(t *testing.T) {
 	for reason, want := range map[workflow.Reason]int{
 		workflow.ReasonCapacity: 3, workflow.ReasonQuota: 3, workflow.ReasonThrottled: 1, workflow.ReasonUnavailable: 1,
 	} {
@@ -318,7 +318,7 @@ func TestHandle_OnlyCapacityAndQuotaLeadToTheNextPlacement(t *testing.T) {
 }
 
 // L5: every placement is tried in turn; then the reason is visible and the message comes back.
-func TestHandle_ReportsATransientRefusalWithTheTimeOfTheNextTry(t *testing.T) {
+func TestHandle_TransientRefusalReportsTheNextTry(t *testing.T) {
 	w := newWorld()
 	w.launchErr = func(_ int, r launcher.Request) error {
 		return &launcher.Refusal{Reason: workflow.ReasonCapacity, Text: "no room in " + r.Placement}
@@ -378,7 +378,7 @@ func TestHandle_ReportsAPermanentRefusalOnce(t *testing.T) {
 	}
 }
 
-func TestHandle_APermanentRefusalThatIsNotReportedComesBack(t *testing.T) {
+func TestHandle_UnreportedPermanentRefusalComesBack(t *testing.T) {
 	w := newWorld()
 	w.launchErr = func(int, launcher.Request) error { return &launcher.Refusal{Permanent: true, Text: "no"} }
 	w.reportErr = func(int) error { return workflow.ErrBusy }
@@ -388,7 +388,7 @@ func TestHandle_APermanentRefusalThatIsNotReportedComesBack(t *testing.T) {
 }
 
 // The report of a launch is lost: the message comes back, and the same task is reported again.
-func TestHandle_AnUnreportedLaunchIsReportedByTheNextDelivery(t *testing.T) {
+func TestHandle_NextDeliveryReportsAnUnreportedLaunch(t *testing.T) {
 	w := newWorld()
 	w.reportErr = func(n int) error {
 		if n == 0 {

@@ -104,7 +104,7 @@ func (w *trusting) exchanged(what string, want int) {
 	}
 }
 
-func TestAgent_LivesOnAnIssuersTokenAndALostIssuerStopsNoJob(t *testing.T) {
+func TestAgent_ExchangedTokenOutlivesALostIssuer(t *testing.T) {
 	w, sources := newTrusting(t), dataDir(t)
 	w.write()
 	gate := filepath.Join(sources, "gate")

@@ -191,7 +191,7 @@ func TestServer_MakesItsDirectoryWhateverTheUmask(t *testing.T) {
 	serve(t, embedded.ServerConfig{Data: dir})
 }
 
-func TestServer_StopsWithALongPollUnderWayAndLeavesNothing(t *testing.T) {
+func TestServer_StopsCleanlyDuringALongPoll(t *testing.T) {
 	defer leak.None(t, goleak.IgnoreCurrent())
 	s, stop := serve(t, embedded.ServerConfig{Data: dataDir(t)})
 	token, err := s.Plane().EnsurePoolToken(t.Context(), "default", "default", "test")

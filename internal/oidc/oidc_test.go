@@ -126,7 +126,7 @@ func TestVerify_RefusesWhatAnAttackerSends(t *testing.T) {
 	}
 }
 
-func TestVerify_TakesARotatedKeyAndAsksAtMostEveryHalfMinute(t *testing.T) {
+func TestVerify_FetchesRotatedKeysAtMostEveryHalfMinute(t *testing.T) {
 	p, v, now := provider.Start(t, "ES256"), verifier(t), time.Now()
 	is := oidc.Issuer{URL: p.URL, Algorithms: algorithms, Audiences: []string{audience}}
 	check := func(at time.Time) error {

@@ -86,7 +86,7 @@ func TestPass_LeavesEverythingToAQueueThatIsNotShort(t *testing.T) {
 }
 
 // The message comes thirty seconds after it was sent, and until then nobody else may have made the call.
-func TestPass_ADirectLaunchEndsLongBeforeItsMessageComes(t *testing.T) {
+func TestPass_DirectLaunchEndsBeforeItsMessageArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{pending: jobs(2)}
 		var took []time.Duration

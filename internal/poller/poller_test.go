@@ -611,7 +611,7 @@ func TestNew_RefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestPass_TrustsALookAtTheQueueOnlyWhileItIsYoungAndTheQueueLessThanHalfFull(t *testing.T) {
+func TestPass_ReusesAYoungDepthOfAQueueBelowHalf(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	w := &world{depth: 18}
 	p := w.poller(t, poller.Config{Batch: 10, MaxDepth: 60, DepthFor: time.Minute, Now: func() time.Time { return now }})

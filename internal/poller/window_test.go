@@ -12,7 +12,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-func TestWindow_WithoutALengthEndsWithTheFirstShortClaimAndNeverWaits(t *testing.T) {
+func TestWindow_WithoutALengthEndsWithAShortClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{pending: jobs(25)}
 		began := time.Now()
@@ -81,7 +81,7 @@ func TestWindow_EndsWhenToldToStop(t *testing.T) {
 	})
 }
 
-func TestWindow_HonoursRetryAfterInsideItAndEndsIfThatLeadsBeyond(t *testing.T) {
+func TestWindow_HonoursRetryAfterOrEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		after := 15.0
@@ -132,7 +132,7 @@ func TestWindow_TriesAgainWhatMayPassAndStopsAtARefusal(t *testing.T) {
 	}
 }
 
-func TestWindow_LooksAgainWhileTheQueueIsDeepAndClaimsNothing(t *testing.T) {
+func TestWindow_LooksAgainWhileTheQueueIsDeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{pending: jobs(5), depth: 400}
 		p := w.poller(t, poller.Config{Wait: 20 * time.Second})
@@ -153,7 +153,7 @@ func TestWindow_LooksAgainWhileTheQueueIsDeepAndClaimsNothing(t *testing.T) {
 }
 
 // Nobody comes for what one pass left: the next schedule is up to a minute away, and what was launched wakes nobody.
-func TestWindow_WithoutALengthWaitsForRoomWhileItsDeadlineAllows(t *testing.T) {
+func TestWindow_WithoutALengthWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{pending: jobs(5)}
 		began := time.Now()

@@ -213,7 +213,7 @@ func control(t *testing.T, w *httptest.ResponseRecorder) api.Control {
 	return c
 }
 
-func TestForward_WithTheJobTokenAndNothingElseOfTheRunner(t *testing.T) {
+func TestForward_SendsOnlyTheJobToken(t *testing.T) {
 	u := newUpstream()
 	w := call(t, u.relay(t, relay.Config{}), "steps", "wf_1", `{"steps":[]}`, func(r *http.Request) {
 		r.Header.Set("Connection", "X-Hop")
@@ -271,7 +271,7 @@ func TestLines_AreToldOnceTheControlPlaneHasThem(t *testing.T) {
 	}
 }
 
-func TestForward_KeepsTheFieldsOfAnAnswerThatItDoesNotKnow(t *testing.T) {
+func TestForward_KeepsUnknownFieldsOfAnAnswer(t *testing.T) {
 	w := call(t, newUpstream().relay(t, relay.Config{}), "logs", "wf_1", "{}")
 	want := `{"cancel":false,"from_the_future":{"a":[1]},"heartbeat_seconds":30,"hold_seconds":0,"remaining_seconds":60}`
 	if got := w.Body.String(); got != want {

@@ -653,7 +653,7 @@ func TestRestart_AnEndThatIsCutOffIsProvenAgain(t *testing.T) {
 	}
 }
 
-func TestRestart_LeftoversWithoutARecordAreRemovedAndBadRecordsPutAside(t *testing.T) {
+func TestRestart_RemovesLeftoversKeepsBadRecords(t *testing.T) {
 	jobs := filepath.Join(dir(t), "jobs")
 	end(t, open(t, config{Dir: jobs}))
 	bad := "task-" + strings.Repeat("a", 32)

@@ -171,7 +171,7 @@ func TestState_IsTakenBackAfterACrash(t *testing.T) {
 	}
 }
 
-func TestEngineUsers_LiveTasksHaveDifferentOnesAndTheyRunOut(t *testing.T) {
+func TestEngineUsers_AreUniquePerTaskAndRunOut(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may run engines as other users")
 	}

@@ -56,7 +56,7 @@ func needsUsers(t *testing.T) {
 }
 
 // What left its session outlives a launcher that is killed. The next one finds it by its user.
-func TestEscape_IsDeadBeforeTheNextLauncherCallsTheTaskOver(t *testing.T) {
+func TestEscape_IsKilledBeforeTheTaskIsReportedStopped(t *testing.T) {
 	needsUsers(t)
 	s := launchertest.NewStage(t, nil)
 	d := dir(t)
@@ -146,7 +146,7 @@ func leave(t *testing.T, path string, uid uint32) {
 }
 
 // Whoever gets the user next must find nothing that this task left for it.
-func TestEnd_WhatTheEngineLeftInDirectoriesOfEverybodyGoes(t *testing.T) {
+func TestEnd_RemovesEngineFilesInSharedDirectories(t *testing.T) {
 	needsUsers(t)
 	s := launchertest.NewStage(t, nil)
 	l := open(t, config{Dir: filepath.Join(dir(t), "jobs")}, func(c *process.Config) { c.EngineUIDBase, c.EngineUIDs = 730_020, 2 })
