@@ -1,11 +1,11 @@
 // Package deliverer performs deliveries on a pool's side: it claims them, resolves the references that they name, makes
-// the calls, and reports what came of each. It executes no code, follows no redirect, calls no private address that is
-// not listed, and reports neither a secret, nor the path of an address, nor what was answered.
+// the calls, and reports the result of each. It executes no code, follows no redirect, calls no private address that
+// is not listed, and reports neither a secret, nor the path of an address, nor the text of an answer.
 //
 // # Consistency model
 //
 // It keeps nothing. A delivery that was claimed and not reported is claimed again when its lease has lapsed, so each is
-// tried at least once, under the same id each time: whoever receives it knows a repeat by that.
+// tried at least once, under the same id each time, by which a receiver recognises a repeat.
 //
 // An agent runs it when a claim's answer says that deliveries wait. On AWS the poller then invokes the function, without
 // waiting for it.
@@ -29,13 +29,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Upstream hands out deliveries and hears what came of them.
+// Upstream hands out deliveries and takes their results.
 type Upstream interface {
 	ClaimDeliveries(ctx context.Context, in api.DeliveryClaim) (api.DeliveriesClaimed, error)
 	DeliveryDone(ctx context.Context, id string, in api.DeliveryResult) error
 }
 
-// Bounds of a pass. What was claimed is tried and reported within TryTime and reportTime, which is far less than a lease.
+// Bounds of a pass. Claimed deliveries are tried and reported within TryTime and reportTime, which is far less than a
+// lease.
 const (
 	batch       = 5                // deliveries in one claim, which are all tried at once
 	maxRounds   = 20               // claims in one pass
@@ -51,10 +52,10 @@ const TryTime = 20 * time.Second
 
 // Config says how a deliverer works.
 type Config struct {
-	Instance string           // who claims; stable over restarts; required
+	Instance string           // the claimant; stable over restarts; required
 	Secrets  secrets.Resolver // of the references that deliveries name; it decides which may be read; required
 	Private  outbound.Private // private addresses that may be called; the zero value is none
-	// Setting is what lists these, for people: "private_deliveries of the agent"; required.
+	// Setting names the setting that lists these, for messages: "private_deliveries of the agent"; required.
 	Setting string
 	Now     func() time.Time // nil means time.Now
 	Log     *slog.Logger     // nil means no log
@@ -104,10 +105,11 @@ type Summary struct {
 	More       bool // there may be more to claim
 }
 
-// Pass claims and tries until a claim comes back short, or ctx ends or leaves too little time. What was claimed by then
-// is still tried and reported, within TryTime and 10 s. An error is of a claim; the summary counts what was done before.
+// Pass claims and tries until a claim comes back short, or ctx ends or leaves too little time. Deliveries claimed by
+// then are still tried and reported, within TryTime and 10 s. An error is of a claim; the summary counts the work
+// done before.
 func (d *Deliverer) Pass(ctx context.Context) (s Summary, err error) {
-	defer func() { // nothing is left between passes
+	defer func() { // no connection stays open between passes
 		d.client.CloseIdleConnections()
 		d.hosts.CloseIdleConnections()
 	}()
@@ -131,7 +133,7 @@ func (d *Deliverer) Pass(ctx context.Context) (s Summary, err error) {
 	return s, nil
 }
 
-// roomy reports whether what is claimed now can be tried and reported before the deadline.
+// roomy reports whether deliveries claimed now can be tried and reported before the deadline.
 func roomy(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() == nil && (!ok || time.Until(deadline) > TryTime+reportTime)
@@ -163,7 +165,7 @@ func (d *Deliverer) try(ctx context.Context, tasks []api.DeliveryTask, s *Summar
 	_ = group.Wait() // no member fails
 }
 
-// perform makes one try of what a task asks for.
+// perform tries a task once.
 func (d *Deliverer) perform(ctx context.Context, task api.DeliveryTask) api.DeliveryResult {
 	ctx, cancel := context.WithTimeout(ctx, TryTime)
 	defer cancel()
@@ -180,8 +182,8 @@ func (d *Deliverer) perform(ctx context.Context, task api.DeliveryTask) api.Deli
 	return result
 }
 
-// errUnknown is of a task that a newer control plane made.
-var errUnknown = &ownError{text: "this version does not know what is to be done: it is older than the control plane"}
+// errUnknown refuses a task of a kind that only a newer control plane makes.
+var errUnknown = &ownError{text: "this version does not know this kind of delivery: it is older than the control plane"}
 
 func (d *Deliverer) report(ctx context.Context, id string, result api.DeliveryResult) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTime)

@@ -18,7 +18,7 @@ import (
 // that they are not all.
 const maxPaths = 512 << 10
 
-// ask asks a git host for what a task wants, with the token of the pool's side.
+// ask makes the call of a git host that a task asks for, with the token of the pool's side.
 func (d *Deliverer) ask(ctx context.Context, in api.HostCall) api.DeliveryResult {
 	host, err := d.host(ctx, in)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *Deliverer) ask(ctx context.Context, in api.HostCall) api.DeliveryResult
 	return Outcome(Try{Err: errUnknown})
 }
 
-// shown sets the status, and then writes the comment: the status is what holds back a merge.
+// shown sets the status, and then writes the comment: only the status holds back a merge.
 func (d *Deliverer) shown(ctx context.Context, host githost.Host, in api.HostCall) (*api.CommentShown, error) {
 	s := in.Show
 	err := host.Status(ctx, githost.Status{
@@ -88,7 +88,7 @@ func Open(kind, address string, client *http.Client, token redact.String) (githo
 	return nil, errUnknown
 }
 
-// asked is what came of a call of a git host.
+// asked is the result of a call of a git host.
 func asked(name string, err error) api.DeliveryResult {
 	if err == nil {
 		return api.DeliveryResult{IsDone: true, Detail: text.Middle(name+" has done it", maxDetail)}
@@ -99,7 +99,7 @@ func asked(name string, err error) api.DeliveryResult {
 	return Outcome(Try{Host: name, Err: err})
 }
 
-// said is what a git host says, as the control plane takes it.
+// said converts the answer of a git host for the control plane.
 func said(f githost.Facts) *api.PullFacts {
 	out := &api.PullFacts{
 		State: string(f.State), Head: f.Head, HeadRepository: f.HeadRepository, IsFork: f.Fork, BaseRef: f.BaseRef, MergeCommit: f.MergeCommit,

@@ -16,10 +16,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// maxDetail is what the API takes, in bytes.
+// maxDetail is the limit of the API, in bytes.
 const maxDetail = 500
 
-// Try is what came of one call.
+// Try is the result of one call.
 type Try struct {
 	Host       string        // that was called; empty: none was named
 	Status     int           // of its answer; 0: it gave none
@@ -27,8 +27,8 @@ type Try struct {
 	Err        error         // why there was no answer
 }
 
-// Outcome decides what a try means, and says why, in words that hold no secret: the host, the status, or what kind of
-// error it was. It is a pure function.
+// Outcome decides whether a try is done, failed or given up, and says why, in words that hold no secret: the host,
+// the status, or the kind of error. It is a pure function.
 //
 // Standard Webhooks 1.0.0 ("Delivery success and failure") take any 2xx for a success and 410 for the end of it. Other
 // statuses from 400 to 499 are given up too: they say that this request is wrong, and it is the same each time. 408, 409,
@@ -48,7 +48,7 @@ func Outcome(t Try) api.DeliveryResult {
 		said += ": redirects are not followed"
 	case t.Status == http.StatusRequestTimeout, t.Status == http.StatusConflict, t.Status == http.StatusTooEarly, t.Status == http.StatusTooManyRequests:
 	case t.Status >= 400 && t.Status < 500:
-		return api.DeliveryResult{IsPermanent: true, Detail: text.Middle(said+": another try would be answered alike", maxDetail)}
+		return api.DeliveryResult{IsPermanent: true, Detail: text.Middle(said+": another try would get the same answer", maxDetail)}
 	}
 	if t.RetryAfter > 0 {
 		said += ", and asks to wait for " + text.Duration(t.RetryAfter)
@@ -56,18 +56,18 @@ func Outcome(t Try) api.DeliveryResult {
 	return api.DeliveryResult{Detail: text.Middle(said, maxDetail), RetryAfterSeconds: t.RetryAfter.Seconds()}
 }
 
-// ownError is why a call was not made: what our side lacks, or what people have to put right.
+// ownError is why a call was not made: our side lacks something, or people have to put something right.
 type ownError struct {
 	text      string
-	permanent bool // another try finds the same
+	permanent bool // another try would fail alike
 }
 
 func (e *ownError) Error() string { return e.text }
 
-// mistake is of what another try finds as it is.
+// mistake is an error that another try would meet again.
 func mistake(text string) error { return &ownError{text, true} }
 
-// unresolved is of a reference. What it names may be there at the next try, or in another instance of the pool.
+// unresolved is an error of a reference. Its secret may exist at the next try, or in another instance of the pool.
 func unresolved(field string, err error) error {
 	return &ownError{field + ": " + api.Said(err), errors.Is(err, workflow.ErrInvalid)}
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
-// Bounds of a key, in bytes, and what a secret that holds one begins with (Standard Webhooks 1.0.0, "Signature scheme").
+// Bounds of a key, in bytes, and the prefix of a secret that holds one (Standard Webhooks 1.0.0, "Signature scheme").
 const (
 	keyPrefix = "whsec_"
 	minKey    = 24
 	maxKey    = 64
 )
 
-// send posts a notification once, signed as Standard Webhooks 1.0.0 say, and returns what came of it.
+// send posts a notification once, signed as Standard Webhooks 1.0.0 say, and returns the result.
 func (d *Deliverer) send(ctx context.Context, id string, in api.SendNotification) (t Try) {
 	to, err := d.address(ctx, in)
 	if err != nil {
@@ -50,13 +50,13 @@ func (d *Deliverer) send(ctx context.Context, id string, in api.SendNotification
 		t.Err = err
 		return t
 	}
-	_, _ = io.Copy(io.Discard, response.Body) // so that its sender can end it well; what it says is of no use
+	_, _ = io.Copy(io.Discard, response.Body) // so that its sender can end it well; the text itself is of no use
 	_ = response.Body.Close()
 	t.Status, t.RetryAfter = response.StatusCode, api.ParseRetryAfter(response.Header.Get("Retry-After"), d.cfg.Now())
 	return t
 }
 
-// address is where a notification goes. No error repeats any of what a secret holds.
+// address returns the address of a notification. No error repeats any part of a secret.
 func (d *Deliverer) address(ctx context.Context, in api.SendNotification) (*url.URL, error) {
 	text, what := in.URL, "the address"
 	if in.URLRef != "" {

@@ -197,7 +197,7 @@ func TestBatch_BeginsNothingShortlyBeforeItsDeadline(t *testing.T) {
 			switch {
 			case o.Delete:
 				launched++
-			case o.Why == "too little time is left to launch it":
+			case o.Why == "too little time remains to launch it":
 				returned++
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Tasks is what a second witness sees: every task that lives, and those that stopped recently.
+// Tasks is a second witness: it lists every task that lives, and those that stopped recently.
 type Tasks interface {
 	List(ctx context.Context) ([]launcher.Task, error)
 }
@@ -39,7 +39,7 @@ func NewDeadLetters(upstream Upstream, tasks Tasks, now func() time.Time, log *s
 // deadHide is how long a dead letter waits before it is looked at again.
 const deadHide = time.Minute
 
-// Handle handles one dead letter and says what is to become of it.
+// Handle handles one dead letter and decides whether it is deleted or waits.
 func (d *DeadLetters) Handle(ctx context.Context, msg queue.Message) Disposition {
 	m, err := api.DecodeLaunchMessage(msg.Body)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *DeadLetters) Handle(ctx context.Context, msg queue.Message) Disposition
 	return done(m, "its launch message could not be handled")
 }
 
-// Verdict is what is to become of a dead letter: its workflow is ended, or it is deleted, or else it waits.
+// Verdict is the decision about a dead letter: its workflow is ended, or it is deleted, or else it waits.
 type Verdict struct {
 	End    bool
 	Delete bool

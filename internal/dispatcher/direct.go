@@ -13,7 +13,7 @@ import (
 // its message.
 const directShut = 5 * time.Minute
 
-// Offer names the placement at which Direct may try a message now, and takes the turn for that call. It is "" if the
+// Offer names the placement at which Direct may try a message now, and takes the slot of that call. It is "" if the
 // rate does not allow a call at once, or if the latest one was refused.
 func (d *Dispatcher) Offer(m api.LaunchMessage) (placement string) {
 	names := d.cfg.Placements(m)

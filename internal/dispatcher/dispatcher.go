@@ -7,7 +7,7 @@
 //
 // A message may come twice, late, or to two dispatchers at once. The launcher recognises a request by
 // (workflow, attempt, placement), so each of them gets the same task; the control plane grants one
-// start, whatever was launched. A message is deleted only when the launch was reported (or refused
+// start, however many tasks were launched. A message is deleted only when the launch was reported (or refused
 // for good, or is unwanted); if the dispatcher dies before that, it comes back and the launch is
 // repeated into the same task.
 //
@@ -46,7 +46,7 @@ type Launcher interface {
 	Launch(ctx context.Context, r launcher.Request) (launcher.Task, error)
 }
 
-// Upstream says what is wanted and takes launch reports.
+// Upstream knows the wanted attempts and takes launch reports.
 type Upstream interface {
 	States(ctx context.Context, in api.StatesQuery) (api.States, error)
 	Launch(ctx context.Context, id string, in api.Launch) error
@@ -63,10 +63,10 @@ type Config struct {
 	// Rate is how many launch calls per second this dispatcher makes at most, all workers together; it is
 	// halved while they are throttled. 0 means no limit.
 	Rate float64
-	// Margin is what must be left until the deadline of ctx when a launch begins; 0 means 10 s.
+	// Margin is the time that must remain until the deadline of ctx when a launch begins; 0 means 10 s.
 	Margin     time.Duration
 	Visibility time.Duration // for how long a message is hidden, again and again, while it is handled; 0 means 1 min
-	// Done is told how each message ended, before it is settled with the queue; nil means that nobody is.
+	// Done is called with each disposition before it is carried out in the queue; nil means no call.
 	Done func(Disposition)
 	Now  func() time.Time // nil means time.Now
 	Log  *slog.Logger     // nil means no log
@@ -74,7 +74,7 @@ type Config struct {
 
 // Times of a dispatcher.
 const (
-	outcomeTime  = 20 * time.Second // to report what became of a launch, also when told to stop
+	outcomeTime  = 20 * time.Second // to report the outcome of a launch, also when told to stop
 	receiveWait  = 20 * time.Second // of one Receive
 	minHide      = time.Second      // shortest time for which a message goes back
 	maxHide      = 2 * time.Minute  // longest
@@ -82,7 +82,7 @@ const (
 	receivePause = 2 * time.Second  // after a Receive that failed; doubled up to a minute
 )
 
-// Dispatcher launches what the queue delivers.
+// Dispatcher launches the jobs whose messages the queue delivers.
 type Dispatcher struct {
 	queue    Queue
 	launcher Launcher
@@ -116,7 +116,7 @@ func New(q Queue, l Launcher, upstream Upstream, cfg Config) (*Dispatcher, error
 	return &Dispatcher{queue: q, launcher: l, upstream: upstream, cfg: cfg, pace: NewPace(cfg.Rate)}, nil
 }
 
-// Disposition is what is to become of a message, and why.
+// Disposition is the decision about a message, and why.
 type Disposition struct {
 	Delete bool          // else it goes back
 	Hide   time.Duration // how long it stays hidden when it goes back
@@ -142,8 +142,8 @@ func (d *Dispatcher) Hold() time.Time {
 	return hold
 }
 
-// Handle does what one message asks for and says what is to become of it. It does not touch the
-// queue. When ctx ends, it begins nothing more, but it does report a launch that was made.
+// Handle makes the launch that one message asks for and decides about the message. It does not touch the queue. When
+// ctx ends, it begins nothing more, but it does report a launch that was made.
 func (d *Dispatcher) Handle(ctx context.Context, msg queue.Message) Disposition {
 	return d.Batch(ctx, []queue.Message{msg})[0]
 }
@@ -189,7 +189,7 @@ func (d *Dispatcher) Batch(ctx context.Context, msgs []queue.Message) []Disposit
 	return out
 }
 
-// read decides about broken messages and those whose time is over, for which nobody need be asked.
+// read decides about broken messages and those whose window is over, which needs no question to the control plane.
 func (d *Dispatcher) read(ctx context.Context, msg queue.Message) (m api.LaunchMessage, out Disposition, ok bool) {
 	m, err := api.DecodeLaunchMessage(msg.Body)
 	if err != nil {
@@ -253,7 +253,7 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 	if job.Task != "" { // by an earlier delivery, or by the sender of the message: see Direct
 		log.Debug("launch dropped", "reason", "launched before", "task", job.Task)
 		out := done(m, "it is launched already, and its task has not stopped")
-		out.Task = job.Task // whoever counts jobs must not take it for one that is not launched
+		out.Task = job.Task // a count of jobs must not take it for one that is not launched
 		return out
 	}
 	var last *launcher.Refusal
@@ -262,14 +262,14 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 		if i > 0 && (ctx.Err() != nil || !d.writeDown(ctx, log, m, last, name)) {
 			break
 		}
-		if wait, ok := d.pace.turn(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
+		if wait, ok := d.pace.slot(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
 			if last != nil {
 				break
 			}
 			if ctx.Err() != nil {
 				wait = 0 // another dispatcher may take it at once
 			}
-			return back(m, min(wait, maxHide), "too little time is left to launch it")
+			return back(m, min(wait, maxHide), "too little time remains to launch it")
 		}
 		var task launcher.Task
 		if task, last = d.try(ctx, m, name, name == pending); last == nil {
@@ -298,8 +298,7 @@ func (d *Dispatcher) launch(ctx context.Context, m api.LaunchMessage, job api.Jo
 	return d.reportRefused(ctx, log, m, last, said, "")
 }
 
-// request is the launch of a message at a placement. Whoever makes it of the same message, with the same configuration,
-// makes the same one.
+// request is the launch of a message at a placement. It is the same in every process that has the same configuration.
 func (d *Dispatcher) request(m api.LaunchMessage, placement string) (launcher.Request, *launcher.Refusal) {
 	states, err := m.StateDirs()
 	if err != nil {
@@ -311,16 +310,16 @@ func (d *Dispatcher) request(m api.LaunchMessage, placement string) (launcher.Re
 	}, nil
 }
 
-// try launches with one placement, and repeats that while the answer is lost. The first call has had its turn.
-func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, unsettled bool) (launcher.Task, *launcher.Refusal) {
+// try launches with one placement, and repeats that while the answer is lost. The first call has had its slot.
+func (d *Dispatcher) try(ctx context.Context, m api.LaunchMessage, name string, mayHaveStarted bool) (launcher.Task, *launcher.Refusal) {
 	r, refusal := d.request(m, name)
 	if refusal != nil {
 		return launcher.Task{}, refusal
 	}
-	r.MayHaveStarted = unsettled
+	r.MayHaveStarted = mayHaveStarted
 	for n := range sameAgain {
 		if n > 0 {
-			if _, ok := d.pace.turn(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
+			if _, ok := d.pace.slot(ctx, d.cfg.Now(), d.cfg.Margin); !ok {
 				break
 			}
 		}

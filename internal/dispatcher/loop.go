@@ -12,8 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// Finish does with a message what was decided. If that fails, the message comes back after its visibility time-out, and
-// a duplicate is harmless.
+// Finish deletes or hides a message, as was decided. If that fails, the message comes back after its visibility
+// time-out, and a duplicate is harmless.
 func (d *Dispatcher) Finish(ctx context.Context, msg queue.Message, out Disposition) error {
 	if out.Delete {
 		if err := d.queue.Delete(ctx, msg.Receipt); err != nil {
@@ -66,15 +66,15 @@ func (d *Dispatcher) one(ctx context.Context, msg queue.Message) {
 	keeper.Go(func() { d.keepHidden(kept, msg) })
 	out := d.Handle(ctx, msg)
 	stop()
-	keeper.Wait() // so that it cannot hide again what is given back now
+	keeper.Wait() // so that it cannot hide a message again that goes back now
 	d.cfg.Done(out)
-	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
+	finishing, cancel := context.WithTimeout(context.WithoutCancel(ctx), outcomeTime)
 	defer cancel()
-	if err := d.Finish(settling, msg, out); err != nil {
-		d.cfg.Log.Warn("launch message not settled", "job_id", out.Job, "attempt", out.Attempt, "err", err)
+	if err := d.Finish(finishing, msg, out); err != nil {
+		d.cfg.Log.Warn("launch message not finished", "job_id", out.Job, "attempt", out.Attempt, "err", err)
 		return
 	}
-	d.cfg.Log.Debug("launch message settled", "job_id", out.Job, "attempt", out.Attempt, "deleted", out.Delete,
+	d.cfg.Log.Debug("launch message finished", "job_id", out.Job, "attempt", out.Attempt, "deleted", out.Delete,
 		"hidden_for", out.Hide, "reason", out.Why)
 }
 

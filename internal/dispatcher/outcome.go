@@ -26,7 +26,7 @@ func asRefusal(err error) *launcher.Refusal {
 	case out.Permanent:
 		out.Reason = workflow.ReasonLaunchFailed
 	case !out.Reason.Held():
-		out.Reason = workflow.ReasonUnavailable // the only one that is left for a transient refusal
+		out.Reason = workflow.ReasonUnavailable // the only remaining one for a transient refusal
 	}
 	out.Text = cmp.Or(out.Text, "the launcher gave no reason")
 	return &out
@@ -66,13 +66,13 @@ func (d *Dispatcher) writeDown(ctx context.Context, log *slog.Logger, m api.Laun
 	return err == nil
 }
 
-// reportRefused reports the reasons, each of which said holds once, and the placement that may have been taken, if there is one. If the report fails,
-// nothing is lost: that placement is recorded already, or it is the first.
+// reportRefused reports the reasons in said, and the placement whose task may exist, if there is one. If the report
+// fails, nothing is lost: that placement is recorded already, or it is the first.
 func (d *Dispatcher) reportRefused(ctx context.Context, log *slog.Logger, m api.LaunchMessage, r *launcher.Refusal, said []string, pending string) Disposition {
 	now := d.cfg.Now()
 	hide := Backoff(m, now)
-	if left := m.Window(now); left > 0 {
-		hide = min(hide, left)
+	if window := m.Window(now); window > 0 {
+		hide = min(hide, window)
 	}
 	if r.Reason == workflow.ReasonQuota || r.Reason == workflow.ReasonCapacity {
 		d.hold.Store(now.Add(hide))
@@ -101,12 +101,12 @@ func (d *Dispatcher) report(ctx context.Context, m api.LaunchMessage, in api.Lau
 	return nil
 }
 
-// Backoff is how long a message goes back for: longer for an older message, so that nothing need be counted, and spread
-// by job, so that what failed together does not come back together.
+// Backoff is how long a message goes back for: longer for an older message, so that nothing need be counted, and
+// spread by job, so that launches that failed together do not come back together.
 func Backoff(m api.LaunchMessage, now time.Time) time.Duration {
-	most := min(max(m.Age(now)/2, 2*minHide), maxHide)
+	longest := min(max(m.Age(now)/2, 2*minHide), maxHide)
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%s/%d/%d", m.Job, m.Attempt, m.Age(now)/time.Second)
 	full := float64(h.Sum64()>>11) / (1 << 53)
-	return minHide + time.Duration(full*float64(most-minHide))
+	return minHide + time.Duration(full*float64(longest-minHide))
 }

@@ -14,7 +14,7 @@ import (
 // Pace decides when the next launch call may begin: at a rate, with one second's worth at once, that is halved when a call
 // is throttled and grows a little with each call that is not. Time is a parameter. Its methods may be called concurrently.
 type Pace struct {
-	most  rate.Limit // calls per second while nothing is throttled
+	limit rate.Limit // calls per second while nothing is throttled
 	calls *rate.Limiter
 
 	mu     sync.Mutex
@@ -23,18 +23,18 @@ type Pace struct {
 
 // The steps of a pace.
 const (
-	paceStep   = 1.0 / 50        // of the full rate, added with each call that is taken
-	minPace    = 1.0 / 16        // of the full rate, below which it is not halved
-	paceSettle = 1 * time.Second // after a halving: calls under way were made at the earlier rate
+	paceStep  = 1.0 / 50        // of the full rate, added with each call that is taken
+	minPace   = 1.0 / 16        // of the full rate, below which it is not halved
+	paceGrace = 1 * time.Second // after a halving: calls under way were made at the earlier rate
 )
 
-// NewPace returns a pace of most calls per second; 0 means no limit. It begins with a second's worth, as AWS's own limits
-// do: after an idle time a batch may be launched at once.
-func NewPace(most float64) *Pace {
-	if most <= 0 {
-		return &Pace{most: rate.Inf, calls: rate.NewLimiter(rate.Inf, 0)}
+// NewPace returns a pace of so many calls per second; 0 means no limit. It begins with a second's worth, as AWS's own
+// limits do: after an idle time a batch may be launched at once.
+func NewPace(limit float64) *Pace {
+	if limit <= 0 {
+		return &Pace{limit: rate.Inf, calls: rate.NewLimiter(rate.Inf, 0)}
 	}
-	return &Pace{most: rate.Limit(most), calls: rate.NewLimiter(rate.Limit(most), second(rate.Limit(most)))}
+	return &Pace{limit: rate.Limit(limit), calls: rate.NewLimiter(rate.Limit(limit), second(rate.Limit(limit)))}
 }
 
 // second is how many calls a second has, at least one.
@@ -43,13 +43,13 @@ func second(r rate.Limit) int { return int(max(1, r)) }
 // Rate is the calls per second that it allows now.
 func (p *Pace) Rate() float64 { return float64(p.calls.Limit()) }
 
-// Take reserves the next call and says how long it must wait. If that is longer than most, it reserves nothing, and ok is
-// false.
-func (p *Pace) Take(now time.Time, most time.Duration) (wait time.Duration, ok bool) {
+// Take reserves the next call and says how long it must wait. If that is longer than maxWait, it reserves nothing,
+// and ok is false.
+func (p *Pace) Take(now time.Time, maxWait time.Duration) (wait time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	call := p.calls.ReserveN(now, 1)
-	if wait = call.DelayFrom(now); wait > most {
+	if wait = call.DelayFrom(now); wait > maxWait {
 		call.CancelAt(now)
 		return wait, false
 	}
@@ -62,12 +62,12 @@ func (p *Pace) Answered(now time.Time, throttled bool) {
 	defer p.mu.Unlock()
 	r := p.calls.Limit()
 	switch {
-	case p.most == rate.Inf, throttled && now.Sub(p.halved) < paceSettle, !throttled && r >= p.most:
+	case p.limit == rate.Inf, throttled && now.Sub(p.halved) < paceGrace, !throttled && r >= p.limit:
 		return
 	case throttled:
-		p.halved, r = now, max(r/2, p.most*minPace)
+		p.halved, r = now, max(r/2, p.limit*minPace)
 	default:
-		r = min(p.most, r+p.most*paceStep)
+		r = min(p.limit, r+p.limit*paceStep)
 	}
 	p.calls.SetLimitAt(now, r)
 	p.calls.SetBurstAt(now, second(r))
@@ -76,14 +76,14 @@ func (p *Pace) Answered(now time.Time, throttled bool) {
 	}
 }
 
-// turn waits for the next call's turn. ok is false if less than margin would be left until the deadline of ctx then, or
-// if ctx ends first; after says how long it would have been.
-func (p *Pace) turn(ctx context.Context, now time.Time, margin time.Duration) (after time.Duration, ok bool) {
-	most := time.Duration(math.MaxInt64)
+// slot waits for the slot of the next call. ok is false if less than margin would then remain until the deadline of
+// ctx, or if ctx ends first; after says how long it would have been.
+func (p *Pace) slot(ctx context.Context, now time.Time, margin time.Duration) (after time.Duration, ok bool) {
+	maxWait := time.Duration(math.MaxInt64)
 	if end, bounded := ctx.Deadline(); bounded {
-		most = time.Until(end) - margin
+		maxWait = time.Until(end) - margin
 	}
-	if after, ok = p.Take(now, most); !ok {
+	if after, ok = p.Take(now, maxWait); !ok {
 		return after, false
 	}
 	_ = wait.For(ctx, after)

@@ -29,8 +29,8 @@ type Direct interface {
 const (
 	directTime  = 10 * time.Second // from the answer of a claim to the end of its direct launches
 	directDelay = 30 * time.Second // of their messages: no dispatcher gets one while its direct launch may be under way
-	// shortQueue is the depth from which nothing is launched directly: the whole rate is the dispatcher's then, and
-	// what came earlier is launched earlier.
+	// shortQueue is the depth from which nothing is launched directly: the whole rate is the dispatcher's then, and jobs
+	// that came earlier are launched earlier.
 	shortQueue = queue.MaxBatch
 )
 
@@ -93,7 +93,7 @@ func (p *Poller) launches(jobs []api.Job, directEnd time.Time) []launch {
 	return out
 }
 
-// follow deals with messages that are on their way: it launches, or tells the control plane that they are queued. A
+// follow finishes messages that were sent: it launches their jobs, or tells the control plane that they are queued. A
 // failure is not repeated here: the claim lapses sooner then, and the dispatcher finds out.
 func (p *Poller) follow(ctx context.Context, sent []launch, directEnd time.Time) {
 	var group errgroup.Group
@@ -150,10 +150,10 @@ func (p *Poller) send(ctx context.Context, batch []launch) []error {
 	return errs
 }
 
-// group is whom the messages about a job belong to: no workspace keeps those of another one waiting.
+// group is the owner of the messages about a job: no workspace keeps those of another one waiting.
 func group(job api.Job) string { return job.Organization + "/" + job.Workspace }
 
-// message is what launches a job, with its token sealed into a ticket.
+// message returns the launch message of a job, with its token sealed into a ticket.
 func (p *Poller) message(job api.Job) (m api.LaunchMessage, err error) {
 	now := p.cfg.Now()
 	life := api.Seconds(job.LaunchSeconds) + api.Seconds(job.MaxRuntimeSeconds) + workflow.ReportRetention

@@ -1,14 +1,15 @@
 // Package poller claims jobs and puts a launch message for each into the queue. It claims before it
-// sends, never sends what it did not claim, and releases what the queue did not take. It keeps nothing: the truth about
-// a claim is in the control plane. Where it has a Direct, it launches the first few jobs of a short queue at once.
+// sends, never sends a job that it did not claim, and releases jobs that the queue did not take. It keeps nothing:
+// the truth about a claim is in the control plane. Where it has a Direct, it launches the first few jobs of a short
+// queue at once.
 //
 // # Consistency model
 //
 // A claim is exclusive and ends by itself: one that is not reported as queued lapses after
 // workflow.FirstLease, one that is not launched after workflow.QueuedLease, and the workflow is
-// pending again. So the control plane's clock repairs what the poller leaves half-done when it dies (claimed and not
-// sent, sent and not reported), and the dispatcher drops a message whose claim has lapsed. A claim whose answer was lost
-// is the same case.
+// pending again. So the control plane's clock repairs the claims of a poller that died half-way (claimed and not
+// sent, sent and not reported), and the dispatcher drops a message whose claim has lapsed. A claim whose answer was
+// lost is the same case.
 //
 // A direct launch is a shortcut, and never the only way: its message lies in the queue, delayed for longer than the
 // launch may take. If the poller dies in between, or its launch gets any answer but a task, that message is the launch.
@@ -58,7 +59,7 @@ type Sealer interface {
 const (
 	maxBatch      = 50                     // jobs in one claim; the API takes no more
 	maxRounds     = 100                    // claims in one pass
-	outcomeTime   = 10 * time.Second       // to give back what was claimed, once the pass is told to end
+	outcomeTime   = 10 * time.Second       // to release claimed jobs, once the pass is told to end
 	sendTime      = 3 * time.Second        // that a pass keeps for sending before its deadline
 	maxRetryAfter = 10 * time.Minute       // longest Retry-After that is obeyed; longer is a mistake
 	firstPause    = time.Second            // after the first failure, or the first empty answer
@@ -69,10 +70,10 @@ const (
 
 // Config says how a poller works.
 type Config struct {
-	Instance string          // who claims; stable over restarts; required
+	Instance string          // the claimant; stable over restarts; required
 	Version  string          // ours, shown in the pool's list of runners
 	Types    []workflow.Type // the types to claim; empty means all
-	Batch    int             // most jobs in one claim, at most 50; 0 means 10
+	Batch    int             // jobs in one claim, at most 50; 0 means 10
 	// Wait is how long the first claim of a pass may wait for work, at most 20 s. 0 means that it does
 	// not wait.
 	Wait time.Duration
@@ -83,9 +84,9 @@ type Config struct {
 	// Override makes Loop pause for PollingInterval where the control plane asks for another pause.
 	Override bool
 	MaxDepth int // the queue's depth from which nothing is claimed; 0 means 300
-	// DepthFor is how long a look at the queue's depth is good while the queue is less than half full, counting what
-	// this poller has sent since. A claim then does not wait for another look, and two pollers of one queue do not
-	// fill it beyond MaxDepth. 0 means that each claim looks.
+	// DepthFor is how long a reading of the queue's depth is good while the queue is less than half full, counting the
+	// jobs that this poller has sent since. A claim then does not wait for another reading, and two pollers of one queue
+	// do not fill it beyond MaxDepth. 0 means that each claim reads it.
 	DepthFor time.Duration
 	// Free is how many more jobs may be taken on now. Nil means that only Batch limits a claim.
 	Free func() int
@@ -94,7 +95,7 @@ type Config struct {
 	// Hold is the time until which nothing is to be claimed, because the latest launch was refused for
 	// quota or capacity. Nil means never.
 	Hold func() time.Time
-	// Deliveries is told that deliveries wait for the pool's side. It must not block. Nil means no call.
+	// Deliveries is called when deliveries wait for the pool's side. It must not block. Nil means no call.
 	Deliveries func()
 	// Wake ends early a pause of Loop that waits for room: Free grew. Nil means that nothing does.
 	Wake <-chan struct{}
@@ -163,8 +164,8 @@ type Summary struct {
 	Waited     time.Duration // how long the last answer took
 }
 
-// Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. It releases what it
-// claimed and the queue did not take. An error is why the pass ended early; the summary counts what was done before.
+// Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. It releases claimed
+// jobs that the queue did not take. An error is why the pass ended early; the summary counts the work done before.
 func (p *Poller) Pass(ctx context.Context) (Summary, error) { return p.pass(ctx, p.cfg.Wait) }
 
 // pass is Pass; first is how long its first claim may wait for work.
@@ -184,7 +185,7 @@ func (p *Poller) pass(ctx context.Context, first time.Duration) (s Summary, err 
 		}
 		wait, ok := within(ctx, wait)
 		if !ok {
-			s.Blocked, s.Recheck = "too little time is left to send what would be claimed", p.cfg.PollingInterval
+			s.Blocked, s.Recheck = "too little time remains to send claimed jobs", p.cfg.PollingInterval
 			return s, nil
 		}
 		asked := p.cfg.Now()
@@ -253,7 +254,7 @@ func (p *Poller) known(now time.Time) (depth int, age time.Duration) {
 // look asks the queue for its depth.
 func (p *Poller) look(ctx context.Context) (int, error) {
 	p.mu.Lock()
-	before := p.sent // what is sent from now on may not be in the answer
+	before := p.sent // messages sent from now on may not be in the answer
 	p.mu.Unlock()
 	depth, err := p.queue.Depth(ctx)
 	if err != nil {
@@ -289,14 +290,14 @@ func Room(free, depth int, hold, now time.Time, cfg Config) (n int, why string, 
 	return min(free, cfg.Batch, cfg.MaxDepth-depth), "", 0
 }
 
-// within shortens a wait so that what is claimed at its end can still be sent before the deadline.
+// within shortens a wait so that jobs claimed at its end can still be sent before the deadline.
 func within(ctx context.Context, wait time.Duration) (time.Duration, bool) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return wait, ctx.Err() == nil
 	}
-	left := time.Until(deadline) - sendTime
-	return min(wait, left), left > 0
+	remaining := time.Until(deadline) - sendTime
+	return min(wait, remaining), remaining > 0
 }
 
 // Loop makes passes until ctx ends, and returns nil then. With Wait set, each pass is a long poll.
@@ -314,7 +315,7 @@ func (p *Poller) Loop(ctx context.Context) error {
 		p.note(ctx, s, err, d, why, &complained)
 		wake := p.cfg.Wake
 		if s.Blocked == "" {
-			wake = nil // room was not what was missing: a failing control plane gets its pause
+			wake = nil // the pass did not lack room: a failing control plane gets its pause
 		}
 		_ = wait.Until(ctx, d, wake)
 	}

@@ -50,13 +50,13 @@ func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err erro
 		s, err = p.pass(ctx, hold)
 		t.add(s)
 		pause, why := Pause(s, err, streak, jitter(p.cfg.Instance, n), p.cfg)
-		left := d
+		remaining := d
 		if end, ok := ctx.Deadline(); ok {
-			left = time.Until(end)
+			remaining = time.Until(end)
 		}
 		p.cfg.Log.Debug("poll ended", "claimed", s.Claimed, "sent", s.Sent, "next_in", pause, "reason", why, "err", err)
 		var again bool
-		if again, t.Why = Again(s, err, pause, left, d > 0); !again {
+		if again, t.Why = Again(s, err, pause, remaining, d > 0); !again {
 			return t, err
 		}
 		if ctx.Err() != nil {
@@ -72,27 +72,27 @@ func (p *Poller) Window(ctx context.Context, d time.Duration) (t Stint, err erro
 	}
 }
 
-// Again decides whether a window makes another pass after this one and its pause, and if not, says why. left is what
-// remains of the window.
-func Again(s Summary, err error, pause, left time.Duration, window bool) (bool, string) {
+// Again decides whether a window makes another pass after this one and its pause, and if not, says why. remaining is
+// the rest of the window.
+func Again(s Summary, err error, pause, remaining time.Duration, window bool) (bool, string) {
 	switch {
 	case err != nil && lasting(err):
 		return false, "the control plane refuses this poller"
 	case !window && err != nil:
 		return false, "the pass failed"
-	case s.Blocked != "" && pause < left-sendTime:
+	case s.Blocked != "" && pause < remaining-sendTime:
 		return true, "" // its claims did not come back short: more work waits for room, and no other pass may come for it
 	case !window && s.Blocked != "":
 		return false, s.Blocked
 	case !window:
 		return false, "nothing more can start now"
-	case pause >= left-sendTime && err != nil:
+	case pause >= remaining-sendTime && err != nil:
 		return false, fmt.Sprintf("the pass failed, and the next try in %s would be too late for this window", pause.Round(time.Millisecond))
-	case pause >= left-sendTime && s.Blocked != "":
+	case pause >= remaining-sendTime && s.Blocked != "":
 		return false, s.Blocked
-	case pause >= left-sendTime && s.RetryAfter > 0:
+	case pause >= remaining-sendTime && s.RetryAfter > 0:
 		return false, "the control plane asked to wait for longer than the window lasts"
-	case pause >= left-sendTime:
+	case pause >= remaining-sendTime:
 		return false, "the window is over"
 	}
 	return true, ""

@@ -13,19 +13,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Policy is what Plan goes by. Zero fields mean the defaults.
+// Policy holds the limits of Plan. Zero fields mean the defaults.
 type Policy struct {
-	// Young is the age below which a task is left alone, whatever the control plane says about it; 0 means 2 min.
+	// Young is the age below which a task is left alone, even if the control plane does not know it; 0 means 2 min.
 	Young time.Duration
 	// ConfirmFor is how long something must have looked wrong, over at least two passes, before it is
 	// believed; 0 means 1 min.
 	ConfirmFor time.Duration
 	// HeartbeatAge is how recent a heartbeat of a task must be to prove that it lives and is wanted; 0 means 90 s.
 	HeartbeatAge time.Duration
-	// Overtime is what a task may take beyond its deadline and the grace that the contract gives it,
+	// Overtime is how long a task may take beyond its deadline and the grace that the contract gives it,
 	// before it is stopped from outside; 0 means 1 min.
 	Overtime time.Duration
-	// CancelGrace is what a run may take to end after its cancellation; 0 means 5 min.
+	// CancelGrace is how long a run may take to end after its cancellation; 0 means 5 min.
 	CancelGrace time.Duration
 	// AbsenceProves is how old a claim must be before a task that the launcher does not know counts as
 	// ended. 0 means that absence never proves an end, which is right wherever a task may be hidden from
@@ -51,15 +51,15 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// Snapshot is the world as one pass saw it. The order in which its parts were asked for is what makes
-// them comparable: a task in Before that Jobs does not want existed before the answer that does not
-// want it; a job in Jobs whose task is not in After was running before the answer without the task.
+// Snapshot is the world as one pass saw it. The order in which its parts were asked for makes them comparable: a task
+// in Before that Jobs does not want existed before the answer that does not want it; a job in Jobs whose task is not
+// in After was running before the answer without the task.
 type Snapshot struct {
-	// Begun is when the first question was asked; the zero time means now. A reaper may be suspended between its
-	// look and its decision; what it saw does not grow older by that.
+	// Begun is when the first question was asked; the zero time means now. A reaper may be suspended between its look
+	// and its decision; the snapshot does not grow older by that.
 	Begun  time.Time
 	Before []launcher.Task         // first
-	Jobs   map[string]api.JobState // second: what the control plane holds, and the jobs of Before
+	Jobs   map[string]api.JobState // second: the jobs that the control plane holds, and those of Before
 	After  []launcher.Task         // third
 	// Described holds those of Asked that the launcher knew when asked for by reference, last.
 	Described map[string]launcher.Task
@@ -86,7 +86,7 @@ type Action struct {
 	Why  string
 }
 
-// Outcome is what Plan decided.
+// Outcome is the decision of Plan.
 type Outcome struct {
 	Actions      []Action
 	Suspected    map[string]time.Time // for the next pass's Snapshot
@@ -96,14 +96,14 @@ type Outcome struct {
 	Acknowledged []launcher.Task      // have ended, and no job counts on them any more
 }
 
-// Plan decides what to do about a snapshot. It is a pure function.
+// Plan chooses the actions for a snapshot. It is a pure function.
 func Plan(s Snapshot, now time.Time, p Policy) Outcome {
 	pl := plan{s: s, now: now, p: p.withDefaults(), out: Outcome{Suspected: map[string]time.Time{}}}
 	pl.out.Acknowledged = pl.over()
 	ended := pl.ended()
 	lost := pl.lost()
 	unwanted, stuck := pl.living()
-	// Ends come first: they are proven, they do no harm, and they free what waits.
+	// Ends come first: they are proven, they do no harm, and they free the jobs that wait.
 	for _, group := range [][]Action{ended, lost, stuck, unwanted} {
 		slices.SortFunc(group, func(a, b Action) int {
 			return cmp.Or(a.Task.CreatedAt.Compare(b.Task.CreatedAt), cmp.Compare(a.Task.Ref, b.Task.Ref))
@@ -138,12 +138,12 @@ func (pl *plan) looked() time.Time {
 
 // confirmed remembers a suspicion and reports whether it is old enough to act on: an earlier pass had it, as long ago as
 // the policy says.
-func (pl *plan) confirmed(what string) bool {
-	since, before := pl.s.Suspected[what]
+func (pl *plan) confirmed(suspicion string) bool {
+	since, before := pl.s.Suspected[suspicion]
 	if !before {
 		since = pl.now
 	}
-	pl.out.Suspected[what] = since
+	pl.out.Suspected[suspicion] = since
 	return before && pl.looked().Sub(since) >= pl.p.ConfirmFor
 }
 
@@ -179,7 +179,8 @@ func (pl *plan) counts(t launcher.Task) bool {
 	return ok && job.Known && job.Active && job.Attempt == t.Attempt
 }
 
-// over lists what had ended before the jobs were asked for: no later answer names a task that none of them counts on.
+// over lists the tasks that had ended before the jobs were asked for: no later answer names a task that none of them
+// counts on.
 func (pl *plan) over() (tasks []launcher.Task) {
 	for _, t := range pl.s.Before {
 		if t.Phase == launcher.Stopped && !pl.counts(t) {
@@ -263,7 +264,7 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 	var candidates []Action
 	for _, t := range pl.s.Before {
 		if t.Phase == launcher.Stopped || t.Phase == launcher.Stopping {
-			continue // ended, or told to end: that is the launcher's to finish
+			continue // ended, or told to end: the launcher finishes that
 		}
 		if a, ok := after[t.Ref]; ok && (a.Phase == launcher.Stopped || a.Phase == launcher.Stopping) {
 			continue

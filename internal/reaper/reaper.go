@@ -1,17 +1,17 @@
-// Package reaper compares the tasks that live with the runs that are wanted, and repairs what does not fit: it stops
+// Package reaper compares the tasks that live with the runs that are wanted, and repairs the differences: it stops
 // tasks that are not wanted or have overstayed, and it reports the proven ends of tasks that a run still counts on. A
-// pure function, Plan, decides; the rest acts. The control plane alone decides what silence, a lease or a deadline means
-// for a workflow.
+// pure function, Plan, decides; the rest acts. How silence, a lease or a deadline changes a workflow is decided by
+// the control plane alone.
 //
 // # Consistency model
 //
 // Control plane and launcher are asked one after the other, so a snapshot is never of one moment.
-// What may be deleted is listed first: tasks before jobs for unwanted tasks, jobs before tasks for
-// lost ones. What looks wrong is believed only after a second look in a later pass, and never against a fresh heartbeat.
-// The suspicions are kept in memory; a restart costs a pass. A process that does not live from one pass to the next makes
-// a Sweep, which takes the second look itself. Every action names one task by a reference that is never reused, and may
-// be repeated, be late, or be done by two at once. A run whose task cannot be proven to have ended is left to the control
-// plane's clock.
+// Candidates for deletion are listed first: tasks before jobs for unwanted tasks, jobs before tasks for lost ones. A
+// suspicion is believed only after a second look in a later pass, and never against a fresh heartbeat. The suspicions
+// are kept in memory; a restart costs a pass. A process that does not live from one pass to the next makes a Sweep,
+// which takes the second look itself. Every action names one task by a reference that is never reused, and may be
+// repeated, be late, or be done by two at once. A run whose task cannot be proven to have ended is left to the
+// control plane's clock.
 package reaper
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Upstream says what is wanted and takes reports of ends.
+// Upstream knows the wanted runs and takes reports of ends.
 type Upstream interface {
 	Held(ctx context.Context, instance, cursor string) (api.Page[api.JobState], error)
 	States(ctx context.Context, in api.StatesQuery) (api.States, error)
@@ -47,15 +47,15 @@ type Launcher interface {
 
 // Config says how a reaper works.
 type Config struct {
-	// Instance names who claimed the jobs of the launcher's tasks; empty means the whole pool. Several
+	// Instance is the claimant of the jobs of the launcher's tasks; empty means the whole pool. Several
 	// agents of one pool must each name their own, because none knows the tasks of the others.
 	Instance string
 	Policy   Policy
 	DryRun   bool // decide and log, but do nothing
 	// LastHeartbeat gives a task's last heartbeat, if a relay saw it; nil means that there is no relay.
 	LastHeartbeat func(job string, attempt int, task string) (time.Time, bool)
-	// Acknowledged is told of each task whose end need not be reported any more: the control plane has taken it, or counts
-	// on the task no more. Nil means no call.
+	// Acknowledged is called with each task whose end need not be reported any more: the control plane has taken the
+	// report, or no longer counts on the task. Nil means no call.
 	Acknowledged func(t launcher.Task)
 	Interval     time.Duration // between two passes of Loop; 0 means 30 s
 	Now          func() time.Time
@@ -125,22 +125,22 @@ func (r *Reaper) Pass(ctx context.Context) (Outcome, error) {
 	return out, r.Execute(ctx, out.Actions)
 }
 
-// Sweep is a pass for a process that does not live from one to the next, such as a function: it takes a second look at
-// what looked wrong for the first time, Policy.Settle later. It does not wait if nothing looks wrong. If ctx ends before
-// the second look could, nothing is done, and the next sweep begins again. The outcome is that of the last look, with the
+// Sweep is a pass for a process that does not live from one to the next, such as a function: it takes a second look
+// at new suspicions, Policy.ConfirmFor later. It does not wait if nothing looks wrong. If ctx ends before the second
+// look could, nothing is done, and the next sweep begins again. The outcome is that of the last look, with the
 // actions of both.
 func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 	first, err := r.Pass(ctx)
-	left := unconfirmed(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().ConfirmFor)
-	if left <= 0 {
+	rest := unconfirmed(first.Suspected, r.cfg.Now(), r.cfg.Policy.withDefaults().ConfirmFor)
+	if rest <= 0 {
 		return first, err
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < left+lookTime {
-		r.cfg.Log.Warn("no time for a second look; the next sweep begins again", "wait", left)
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < rest+lookTime {
+		r.cfg.Log.Warn("no time for a second look; the next sweep begins again", "wait", rest)
 		return first, err
 	}
-	r.cfg.Log.Info("something looks wrong; looking again", "suspicions", len(first.Suspected), "wait", left)
-	if ended := wait.For(ctx, left); ended != nil {
+	r.cfg.Log.Info("something looks wrong; looking again", "suspicions", len(first.Suspected), "wait", rest)
+	if ended := wait.For(ctx, rest); ended != nil {
 		return first, errors.Join(err, ended)
 	}
 	second, again := r.Pass(ctx)
@@ -148,13 +148,13 @@ func (r *Reaper) Sweep(ctx context.Context) (Outcome, error) {
 	return second, errors.Join(err, again)
 }
 
-// lookTime is what a second look may take; without that much time left there is none.
+// lookTime is how long a second look may take; if less time remains, there is none.
 const lookTime = 10 * time.Second
 
 // unconfirmed says how long it takes until every suspicion is old enough to act on: a pure function.
-func unconfirmed(suspected map[string]time.Time, now time.Time, settle time.Duration) (wait time.Duration) {
+func unconfirmed(suspected map[string]time.Time, now time.Time, confirmFor time.Duration) (wait time.Duration) {
 	for _, since := range suspected {
-		wait = max(wait, since.Add(settle).Sub(now))
+		wait = max(wait, since.Add(confirmFor).Sub(now))
 	}
 	return wait
 }
@@ -189,18 +189,18 @@ func (r *Reaper) look(ctx context.Context) (s Snapshot, err error) {
 		maps.Copy(s.Described, index(tasks))
 	}
 	s.Heartbeats = map[string]time.Time{}
-	hear := func(job string, attempt int, ref string) {
+	addHeartbeat := func(job string, attempt int, ref string) {
 		if at, ok := r.cfg.LastHeartbeat(job, attempt, ref); ok {
 			s.Heartbeats[ref] = at
 		}
 	}
 	for _, t := range s.Before {
-		hear(t.Workflow, t.Attempt, t.Ref)
+		addHeartbeat(t.Workflow, t.Attempt, t.Ref)
 	}
 	now := r.cfg.Now()
 	for _, job := range s.Jobs {
-		hear(job.ID, job.Attempt, job.Task)
-		// What the control plane itself took counts too, whatever the relay saw.
+		addHeartbeat(job.ID, job.Attempt, job.Task)
+		// A call that the control plane itself took counts too, also if the relay saw none.
 		if job.Active && job.Started && job.Task != "" && job.SilentSeconds > 0 {
 			if at := now.Add(-api.Seconds(job.SilentSeconds)); at.After(s.Heartbeats[job.Task]) {
 				s.Heartbeats[job.Task] = at
@@ -253,7 +253,7 @@ func (r *Reaper) jobs(ctx context.Context, tasks []launcher.Task) (map[string]ap
 	return jobs, nil
 }
 
-// Execute does what was decided. A failed action is left to the next pass; the others are done.
+// Execute takes the actions. A failed one is left to the next pass; the others are taken.
 func (r *Reaper) Execute(ctx context.Context, actions []Action) error {
 	var errs []error
 	for _, a := range actions {
@@ -275,7 +275,7 @@ func (r *Reaper) Execute(ctx context.Context, actions []Action) error {
 		case Report:
 			err = r.report(ctx, a.Task)
 		default:
-			err = fmt.Errorf("action %q is not known", a.Kind)
+			err = fmt.Errorf("unknown action %q", a.Kind)
 		}
 		if err != nil {
 			log.Warn("action failed", "action", string(a.Kind), "err", err)
@@ -311,8 +311,8 @@ func moot(err error) bool {
 }
 
 // Ended reports once that a task has ended, as a launcher or one of its events says. An error means that the control
-// plane did not take the report and should be told again; otherwise a later pass does it. Being told twice, late or out of
-// order does no harm. A task that has not ended, or that belongs to no job, is ignored.
+// plane did not take the report: call it again, or a later pass reports the end. A call twice, late or out of order
+// does no harm. A task that has not ended, or that belongs to no job, is ignored.
 func (r *Reaper) Ended(ctx context.Context, t launcher.Task) error {
 	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
 	if t.Phase != launcher.Stopped || t.Workflow == "" {
@@ -330,8 +330,8 @@ func (r *Reaper) Ended(ctx context.Context, t launcher.Task) error {
 	return nil
 }
 
-// Stopped is Ended for a caller that is told only once: it repeats the report for some time while the control plane does
-// not take it; after that, a later pass does it.
+// Stopped is Ended for a caller that gets each event only once: it repeats the report for some time while the control
+// plane does not take it; after that, a later pass reports the end.
 func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 	log := r.cfg.Log.With("job_id", t.Workflow, "attempt", t.Attempt, "task", t.Ref)
 	if t.Phase != launcher.Stopped || t.Workflow == "" {
@@ -346,7 +346,7 @@ func (r *Reaper) Stopped(ctx context.Context, t launcher.Task) {
 		}
 		pause = max(pause, min(api.RetryAfter(err), maxRetry))
 		if ctx.Err() != nil || r.cfg.Now().Add(pause).After(giveUp) {
-			log.Warn("task end not reported; a later pass does it", "err", err)
+			log.Warn("task end not reported; a later pass reports it", "err", err)
 			return
 		}
 		log.Debug("task end not taken yet", "err", err)

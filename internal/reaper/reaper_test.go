@@ -167,8 +167,8 @@ func ptr(t launcher.Task) *launcher.Task { return &t }
 
 func old(t *launcher.Task) { t.CreatedAt = time.Now().Add(-time.Hour) }
 
-// Habit 10: what may be deleted is listed first, the second witness is asked last.
-func TestPass_ListsWhatMayBeDeletedFirst(t *testing.T) {
+// Habit 10: candidates for deletion are listed first, the second witness is asked last.
+func TestPass_ListsDeletionCandidatesFirst(t *testing.T) {
 	p := &place{
 		jobs:  []api.JobState{running("gone"), {ID: "b", Known: true, State: workflow.Failed}},
 		tasks: map[string]*launcher.Task{"t": ptr(task("t", func(t *launcher.Task) { t.Workflow = "b" }))},

@@ -32,72 +32,72 @@ type Places interface {
 
 // Bytes is a place on this machine: the bytes of its artifacts go through the relay.
 type Bytes interface {
-	// Keep writes what has the size and the SHA-256 of an artifact, and nothing else. It replaces nothing.
+	// Keep writes bytes that have the size and the SHA-256 of an artifact, and refuses others. It replaces nothing.
 	Keep(key string, a api.Artifact, body io.Reader) error
 	Open(key string) (*os.File, error)
 }
 
 const (
-	lendTime  = 10 * time.Minute // for which bytes may come after their announcement
-	maxLent   = 10_000           // announcements that are remembered at once
-	slowest   = 256 << 10        // bytes of an artifact in a second, below which its transfer is cut off
-	shortest  = 30 * time.Second // that a transfer may take, however small
-	callBytes = "bytes"
+	grantTime   = 10 * time.Minute // for which bytes may come after their announcement
+	maxGrants   = 10_000           // announcements that are remembered at once
+	minSpeed    = 256 << 10        // bytes of an artifact in a second, below which its transfer is cut off
+	minTransfer = 30 * time.Second // that a transfer may take, however small
+	callBytes   = "bytes"
 )
 
-// lent remembers which bytes may come, or be fetched, and under which key. What a restart loses is announced again.
-type lent struct {
+// grants remembers which bytes may be transferred, and under which key. After a restart they are announced again.
+type grants struct {
 	mu  sync.Mutex
-	all map[lentTo]loan
+	all map[granted]grant
 }
 
-// lentTo is an artifact that an attempt announced, or its input: that has no name.
-type lentTo struct {
+// granted is an artifact that an attempt announced, or its input: that has no name.
+type granted struct {
 	job     string
 	attempt int
 	name    string
 }
 
-type loan struct {
+type grant struct {
 	key      string
 	artifact api.Artifact
 	until    time.Time
 }
 
-func (l *lent) add(to lentTo, key string, a api.Artifact, now time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.all) >= maxLent {
-		maps.DeleteFunc(l.all, func(_ lentTo, one loan) bool { return now.After(one.until) })
+func (g *grants) add(to granted, key string, a api.Artifact, now time.Time) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.all) >= maxGrants {
+		maps.DeleteFunc(g.all, func(_ granted, one grant) bool { return now.After(one.until) })
 	}
-	if len(l.all) >= maxLent {
+	if len(g.all) >= maxGrants {
 		return &workflow.Error{Kind: workflow.ErrBusy, Message: "the relay waits for too many artifacts; try again", RetryAfter: retryAfter}
 	}
-	if l.all == nil {
-		l.all = map[lentTo]loan{}
+	if g.all == nil {
+		g.all = map[granted]grant{}
 	}
-	l.all[to] = loan{key, a, now.Add(lendTime)}
+	g.all[to] = grant{key, a, now.Add(grantTime)}
 	return nil
 }
 
-func (l *lent) find(to lentTo, now time.Time) (loan, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	one, ok := l.all[to]
+func (g *grants) find(to granted, now time.Time) (grant, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	one, ok := g.all[to]
 	if !ok || now.After(one.until) {
 		return one, &workflow.Error{Kind: workflow.ErrBusy, Message: "the relay does not know of this artifact, or no longer: announce it, or ask for the input, again"}
 	}
 	return one, nil
 }
 
-func (l *lent) end(to lentTo) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.all, to)
+func (g *grants) end(to granted) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.all, to)
 }
 
-// lends returns an error if this relay has no place for artifacts.
-func (r *Relay) lends() error {
+// checkPlaces returns an error if this relay has no place for artifacts.
+func (r *Relay) checkPlaces() error {
 	if r.cfg.Places == nil {
 		return workflow.Refuse(workflow.ErrUnsupported, "", "the relay of this pool has no place for artifacts: give it one, such as the bucket of the pool's stack")
 	}
@@ -105,9 +105,9 @@ func (r *Relay) lends() error {
 }
 
 // artifacts forwards an announcement with the place, and adds where the bytes are to go. Their keys come from the
-// ticket, whatever the runner says.
+// ticket and never from the runner.
 func (r *Relay) artifacts(ctx context.Context, c call) answer {
-	if err := r.lends(); err != nil {
+	if err := r.checkPlaces(); err != nil {
 		return refusal(err)
 	}
 	var body map[string]json.RawMessage
@@ -115,7 +115,7 @@ func (r *Relay) artifacts(ctx context.Context, c call) answer {
 		return refusal(workflow.Refuse(workflow.ErrInvalid, "", "the announcement is not a JSON object in which each member stands once"))
 	}
 	body["place"], _ = json.Marshal(r.cfg.Places.Place()) // of strings: it cannot fail
-	c.body, _ = json.Marshal(body)                        // nor can what was JSON before
+	c.body, _ = json.Marshal(body)                        // nor can this: it was JSON before
 	a := r.forward(ctx, c, r.cfg.Forward)
 	var taken api.ArtifactsTaken
 	if !a.ok() || json.Unmarshal(a.body, &taken) != nil || len(taken.Artifacts) == 0 {
@@ -130,7 +130,7 @@ func (r *Relay) artifacts(ctx context.Context, c call) answer {
 		t, err := r.cfg.Places.Upload(ctx, key, api.NewArtifact{Name: one.Name, Kind: one.Kind, Size: one.Size, SHA256: one.SHA256})
 		if err == nil && t.URL == "" {
 			t.URL = ownPath(c)
-			err = r.lent.add(lentTo{c.job, c.claims.Attempt, one.Name}, key, one, r.cfg.Now())
+			err = r.grants.add(granted{c.job, c.claims.Attempt, one.Name}, key, one, r.cfg.Now())
 		}
 		if err != nil {
 			return r.unplaced(c, err)
@@ -140,11 +140,11 @@ func (r *Relay) artifacts(ctx context.Context, c call) answer {
 	return a.with("uploads", uploads)
 }
 
-// input forwards the question for the artifact that a run is to use, and adds where its bytes are. They are of the
-// ticket's workspace, whatever the control plane says, but for the outputs that a run gets from other workspaces: these
-// are of the ticket's organization, and it lends nothing else of another workspace.
+// input forwards the question for the artifact that a run is to use, and adds where its bytes are. It refuses bytes
+// of another workspace than the ticket's, even if the control plane names them, except the outputs that a run gets
+// from other workspaces of the ticket's organization.
 func (r *Relay) input(ctx context.Context, c call) answer {
-	if err := r.lends(); err != nil {
+	if err := r.checkPlaces(); err != nil {
 		return refusal(err)
 	}
 	a := r.forward(ctx, c, r.cfg.Forward)
@@ -156,19 +156,19 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 	switch {
 	case c.header.Get(api.HeaderInput) != "":
 		if in.Artifact.Kind != api.ArtifactOutputs || !isOutputs(place.Key, c.claims.Organization) {
-			return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run is not what another workspace of its organization has left for it"))
+			return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run is not the outputs of another workspace of its organization"))
 		}
 	case !strings.HasPrefix(place.Key, api.ArtifactsOf(c.claims.Organization, c.claims.WorkspaceID)) || path.Clean(place.Key) != place.Key:
 		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run belongs to another workspace than its ticket"))
 	}
-	// A state that a person placed to be pushed lies wherever this pool keeps what it has.
+	// A state that a person uploaded for a push has no kind: it lies where this pool keeps its artifacts.
 	if place.Kind != "" && (place.Kind != own.Kind || place.Bucket != own.Bucket) {
-		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run lies in another place than where this pool keeps artifacts: %s. What one workspace gives to another must be in a place that the pools of both use", cmp.Or(place.Bucket, place.Instance, place.Kind)))
+		return refusal(workflow.Refuse(workflow.ErrConflict, "", "the input of this run lies in another place than where this pool keeps artifacts: %s. Outputs that one workspace gives to another must be in a place that the pools of both use", cmp.Or(place.Bucket, place.Instance, place.Kind)))
 	}
 	t, err := r.cfg.Places.Download(ctx, place.Key, in.Artifact)
 	if err == nil && t.URL == "" {
 		t.URL = ownPath(c)
-		err = r.lent.add(lentTo{c.job, c.claims.Attempt, ""}, place.Key, in.Artifact, r.cfg.Now())
+		err = r.grants.add(granted{c.job, c.claims.Attempt, ""}, place.Key, in.Artifact, r.cfg.Now())
 	}
 	if err != nil {
 		return r.unplaced(c, err)
@@ -176,7 +176,7 @@ func (r *Relay) input(ctx context.Context, c call) answer {
 	return a.with("download", t)
 }
 
-// isOutputs says whether a key is that of the outputs that a run of an organization has left.
+// isOutputs says whether a key is that of the outputs of a run of an organization.
 func isOutputs(key, org string) bool {
 	rest, ofOrg := strings.CutPrefix(key, api.ArtifactsOf(org, ""))
 	parts := strings.SplitN(rest, "/", 4) // workspace, workflow, attempt, name
@@ -185,7 +185,7 @@ func isOutputs(key, org string) bool {
 
 func ownPath(c call) string { return "/v1/jobs/" + c.job + "/" + callBytes }
 
-// unplaced is the answer when a place fails. What it says itself goes to the runner, and all else to the log.
+// unplaced is the answer when a place fails. Its own refusal goes to the runner, and any other error to the log.
 func (r *Relay) unplaced(c call, err error) answer {
 	if _, said := errors.AsType[*workflow.Error](err); said {
 		return refusal(err)
@@ -204,15 +204,15 @@ func (r *Relay) bytes(w http.ResponseWriter, req *http.Request, c call) (status 
 		return a.status
 	}
 	put := req.Method == http.MethodPut
-	to := lentTo{job: c.job, attempt: c.claims.Attempt}
+	to := granted{job: c.job, attempt: c.claims.Attempt}
 	if put {
 		to.name = cmp.Or(req.Header.Get(api.HeaderArtifact), "?") // no artifact has that name
 	}
-	one, err := r.lent.find(to, r.cfg.Now())
+	one, err := r.grants.find(to, r.cfg.Now())
 	if err == nil {
-		most := time.Now().Add(shortest + time.Duration(one.artifact.Size/slowest)*time.Second)
+		limit := time.Now().Add(minTransfer + time.Duration(one.artifact.Size/minSpeed)*time.Second)
 		on := http.NewResponseController(w)
-		_, _ = on.SetReadDeadline(most), on.SetWriteDeadline(most) // a writer that knows none has none that ends it
+		_, _ = on.SetReadDeadline(limit), on.SetWriteDeadline(limit) // a writer without deadlines has none that ends it
 		if !put {
 			return r.sendBytes(w, c, place, one)
 		}
@@ -226,14 +226,14 @@ func (r *Relay) bytes(w http.ResponseWriter, req *http.Request, c call) (status 
 	if err != nil {
 		a = r.unplaced(c, err)
 	} else {
-		r.lent.end(to)
+		r.grants.end(to)
 	}
 	write(w, a)
 	return a.status
 }
 
 // sendBytes sends the input of a run. One that is cut short is noticed by its length.
-func (r *Relay) sendBytes(w http.ResponseWriter, c call, place Bytes, one loan) (status int) {
+func (r *Relay) sendBytes(w http.ResponseWriter, c call, place Bytes, one grant) (status int) {
 	f, err := place.Open(one.key)
 	if err != nil {
 		a := r.unplaced(c, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Identity is who makes a call, as the gateway in front of the relay has proven it: a session of an IAM
+// Identity is the caller, as the gateway in front of the relay has proven it: a session of an IAM
 // role. ECS names the session of a task's role by the task's id.
 type Identity struct {
 	Account string // twelve digits
@@ -65,7 +65,7 @@ func (r *Relay) checkCaller(req *http.Request) error {
 	id, err := r.cfg.Caller(req)
 	switch {
 	case err != nil:
-		return refuse("the gateway did not say who the caller is", id, err)
+		return refuse("the gateway did not identify the caller", id, err)
 	case id.Role != r.cfg.TaskRole:
 		return refuse("the caller has another role than the pool's tasks", id, nil)
 	case !id.is(task):

@@ -8,12 +8,12 @@
 //
 // Each call is forwarded at most once. Its answer is the control plane's own, or 503 (busy) if there is none: the runner
 // repeats the call, and the control plane recognises repetitions. A heartbeat is forwarded first and held afterwards, so
-// that holding it never makes a run look silent. News of a cancellation or an end that is missed while it is held comes
-// with the next heartbeat.
+// that holding it never makes a run look silent. A cancellation or an end that is missed while it is held comes with
+// the next heartbeat.
 //
-// Where its keys do not change, the relay opens the ticket of a run once and keeps what is in it in memory, until it has
-// expired or the result is taken. On AWS a runner is known by the session of its task's role, as API Gateway states it. A
-// call for another task is answered 403 (wrong_caller), which a runner repeats.
+// Where its keys do not change, the relay opens the ticket of a run once and keeps its claims in memory, until it has
+// expired or the result is taken. On AWS a runner is known by the session of its task's role, as API Gateway states
+// it. A call for another task is answered 403 (wrong_caller), which a runner repeats.
 package relay
 
 import (
@@ -44,7 +44,7 @@ type Opener interface {
 	Open(ticket string, now time.Time) (ticket.Claims, error)
 }
 
-// Upstream says where jobs stand, and waits for news of them.
+// Upstream knows the states of jobs, and waits for their changes.
 type Upstream interface {
 	States(ctx context.Context, in api.StatesQuery) (api.States, error)
 }
@@ -53,7 +53,7 @@ type Upstream interface {
 const (
 	MaxBody        = 1 << 20         // bytes of a request
 	maxAnswer      = 16 << 20        // bytes of an answer
-	retryAfter     = 5 * time.Second // what a runner is told while the control plane is away
+	retryAfter     = 5 * time.Second // that a runner waits while the control plane is away
 	forwardTime    = 30 * time.Second
 	beatTime       = 8 * time.Second // of forwarding a heartbeat: a runner waits 10 s beyond the hold
 	beatSlack      = 9 * time.Second // all that a heartbeat may take beyond the hold
@@ -65,12 +65,12 @@ type Config struct {
 	URL       string            // base address of the control plane; required
 	Transport http.RoundTripper // nil means http.DefaultTransport
 	Hold      time.Duration     // how long a heartbeat is held, at most 20 s; 0 means 20 s, negative means not at all
-	Forward   time.Duration     // most time of one call but a heartbeat; 0 means 30 s
+	Forward   time.Duration     // limit of one call other than a heartbeat; 0 means 30 s
 	Now       func() time.Time  // nil means time.Now
 	Log       *slog.Logger      // nil means no log
 
-	// Caller says who makes a request, where the transport proves it; it must not believe a header.
-	// nil means no such check: whoever reaches the relay may show a ticket.
+	// Caller identifies the caller of a request, where the transport proves it; it must not believe a header. nil means
+	// no such check: any caller may show a ticket.
 	Caller   func(*http.Request) (Identity, error)
 	TaskRole string // with Caller: name of the role of the pool's tasks; required then
 	// Know is called before a ticket is opened, for keys that are read again when they change. Its
@@ -79,7 +79,7 @@ type Config struct {
 	// Reports keeps results that the control plane cannot take now; nil means that they stay with their
 	// runners.
 	Reports Reports
-	// Lines is told each piece of a job's log that the control plane has taken. It must not block. nil means no call.
+	// Lines gets each piece of a job's log that the control plane has taken. It must not block. nil means no call.
 	Lines func(job string, lines []api.LogLine)
 	// Places is where the bytes of artifacts go; nil means that runs leave none.
 	Places Places
@@ -97,7 +97,7 @@ type Relay struct {
 	opened     map[string]ticket.Claims // by ticket, until the run's result is taken; empty where keys may change
 	pruned     time.Time
 
-	lent lent
+	grants grants
 }
 
 // sign is the last call of a task that the control plane took.
@@ -106,7 +106,7 @@ type sign struct {
 	result bool // one of its calls was the result
 }
 
-// run names what a heartbeat is a sign of.
+// run is the task that makes a call.
 type run struct {
 	job     string
 	attempt int
@@ -158,7 +158,7 @@ func (r *Relay) TookResult(job string, attempt int, task string) bool {
 	return r.heartbeats[run{job, attempt, task}].result
 }
 
-func (r *Relay) heartbeat(who run, result bool) {
+func (r *Relay) heartbeat(of run, result bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
@@ -167,7 +167,7 @@ func (r *Relay) heartbeat(who run, result bool) {
 		maps.DeleteFunc(r.heartbeats, func(_ run, s sign) bool { return now.Sub(s.at) > keepHeartbeats })
 		maps.DeleteFunc(r.opened, func(_ string, c ticket.Claims) bool { return !now.Before(c.Expires) })
 	}
-	r.heartbeats[who] = sign{now, result || r.heartbeats[who].result}
+	r.heartbeats[of] = sign{now, result || r.heartbeats[of].result}
 }
 
 // route is one of the calls that a runner may make.
@@ -214,7 +214,7 @@ type call struct {
 	body   []byte
 }
 
-// answer is what goes back to the runner.
+// answer is the answer to the runner.
 type answer struct {
 	status int
 	header http.Header
@@ -256,7 +256,7 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		a = r.forward(req.Context(), c, r.cfg.Forward)
 	}
 	if a.ok() {
-		r.tell(c)
+		r.passLines(c)
 	}
 	if c.route.control && a.ok() {
 		a = r.announce(a)
@@ -266,8 +266,8 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	write(w, a)
 }
 
-// tell passes on the lines of a log that a call brought: a piece of it, or its end.
-func (r *Relay) tell(c call) {
+// passLines passes on the lines of a log that a call brought: a piece of it, or its end.
+func (r *Relay) passLines(c call) {
 	var logs api.Logs
 	switch {
 	case r.cfg.Lines == nil:
@@ -284,8 +284,8 @@ func (r *Relay) tell(c call) {
 	}
 }
 
-// For returns the part of the relay that serves one attempt of one job: a call for another is refused
-// whatever ticket it shows.
+// For returns the part of the relay that serves one attempt of one job: a call for another is refused with any
+// ticket.
 func (r *Relay) For(job string, attempt int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		named, _, ok := ParsePath(req.URL.Path)
@@ -297,8 +297,8 @@ func (r *Relay) For(job string, attempt int) http.Handler {
 	})
 }
 
-// admit checks everything that the relay can check by itself. A ticket that does not fit is refused as unauthenticated,
-// which tells a runner to end its run, whatever the reason is.
+// admit checks everything that the relay can check by itself. A ticket that does not fit is refused as
+// unauthenticated for any reason, which tells a runner to end its run.
 func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err error) {
 	job, name, ok := ParsePath(req.URL.Path)
 	if !ok || req.URL.RawPath != "" || req.URL.RawQuery != "" {
@@ -342,9 +342,9 @@ func (r *Relay) admit(w http.ResponseWriter, req *http.Request) (c call, err err
 // concern one connection, and those that could make the control plane take the runner for somebody else.
 var passed = []string{"Accept", "Content-Type", "User-Agent", api.HeaderAttempt, api.HeaderTask, api.HeaderBoot, api.HeaderInput, api.HeaderRequestID}
 
-// forward makes the call with the job token, which may take as long as most.
-func (r *Relay) forward(ctx context.Context, c call, most time.Duration) answer {
-	ctx, cancel := context.WithTimeout(ctx, most)
+// forward makes the call with the job token, within the limit.
+func (r *Relay) forward(ctx context.Context, c call, limit time.Duration) answer {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	u := *r.base
 	u.Path += "/v1/jobs/" + c.job + "/" + c.name
@@ -444,7 +444,7 @@ func (r *Relay) announce(a answer) answer {
 		hold = max(0, r.cfg.Hold)
 	}
 	a = a.with("hold_seconds", hold.Seconds())
-	// A heartbeat that follows the held one at once leaves no gap in which news would have to wait.
+	// A heartbeat that follows the held one at once leaves no gap in which an event would have to wait.
 	var control api.Control
 	if err := json.Unmarshal(a.body, &control); err == nil && hold > 0 && control.HeartbeatSeconds > hold.Seconds() {
 		a = a.with("heartbeat_seconds", hold.Seconds())
@@ -458,12 +458,12 @@ func (a answer) with(field string, value any) answer {
 	if err := json.Unmarshal(a.body, &object); err != nil || object == nil {
 		return a // judge has seen an object
 	}
-	object[field], _ = json.Marshal(value) // neither of the two can fail: a number or a boolean, and what was JSON before
+	object[field], _ = json.Marshal(value) // neither can fail: a number or a boolean, and parsed JSON
 	a.body, _ = json.Marshal(object)
 	return a
 }
 
-// beat forwards a heartbeat, then holds its answer until there is news of the job.
+// beat forwards a heartbeat, then holds its answer until the job is cancelled or over.
 func (r *Relay) beat(ctx context.Context, c call) answer {
 	ctx, cancel := context.WithTimeout(ctx, max(0, r.cfg.Hold)+beatSlack)
 	defer cancel()
@@ -476,7 +476,7 @@ func (r *Relay) beat(ctx context.Context, c call) answer {
 	case cancelled:
 		return a.with("cancel", true)
 	case over:
-		// Only the control plane can say what that means for this boot.
+		// Only the control plane can say how that ends this boot.
 		if again := r.forward(ctx, c, beatTime); again.status != http.StatusServiceUnavailable {
 			return again
 		}

@@ -21,7 +21,7 @@ import (
 
 // Reports keeps results that the control plane cannot take now, and brings them back at least once.
 type Reports interface {
-	// Send adds a message; group names whom it belongs to, so that no one starves the others.
+	// Send adds a message; group names its owner, so that no owner starves the others.
 	Send(ctx context.Context, body []byte, group string) error
 }
 
@@ -43,7 +43,7 @@ type Report struct {
 	LogEnd   int64           `json:"log_end"`        // number of lines of the whole log
 	SentAtMS int64           `json:"sent_at_ms"`     // the relay's clock, milliseconds since 1970
 	Result   json.RawMessage `json:"result"`         // as the runner sent it, but for the rest of the log
-	Tail     *api.LogTail    `json:"tail,omitempty"` // what the control plane has not taken of the log
+	Tail     *api.LogTail    `json:"tail,omitempty"` // the part of the log that the control plane has not taken
 }
 
 // EncodeReport writes a report as a message.
@@ -62,7 +62,7 @@ func EncodeReport(r Report) ([]byte, error) {
 }
 
 func tooLongReport(n int) error {
-	return workflow.Refuse(workflow.ErrTooLarge, "result", "the report has %d bytes; the most is %d", n, MaxReport)
+	return workflow.Refuse(workflow.ErrTooLarge, "result", "the report has %d bytes; the limit is %d", n, MaxReport)
 }
 
 // DecodeReport reads one message. It takes nothing that is beyond a bound, incomplete, or followed by
@@ -88,10 +88,10 @@ func (r Report) check() error {
 	}
 	for _, f := range []struct {
 		name, value string
-		most        int
+		limit       int
 	}{{"ticket", r.Ticket, 2 << 10}, {"job", r.Job, 128}, {"task", r.Task, 512}, {"boot", r.Boot, 64}} {
-		if f.value == "" || len(f.value) > f.most {
-			return bad(f.name, "has %d bytes; it needs 1 to %d", len(f.value), f.most)
+		if f.value == "" || len(f.value) > f.limit {
+			return bad(f.name, "has %d bytes; it needs 1 to %d", len(f.value), f.limit)
 		}
 		if strings.ContainsFunc(f.value, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return bad(f.name, "holds a byte outside printable ASCII")
@@ -110,8 +110,8 @@ func (r Report) check() error {
 	return err
 }
 
-// decodeResult reads a runner's result. What is not a result is not kept: its runner is gone when the control plane
-// refuses it later.
+// decodeResult reads a runner's result. Anything else is not kept: its runner is gone when the control plane refuses
+// it later.
 func decodeResult(body []byte) (api.Result, error) {
 	var in api.Result
 	if err := strict.Unmarshal(body, &in); err != nil {
@@ -126,8 +126,8 @@ func decodeResult(body []byte) (api.Result, error) {
 // away reports whether an answer means that the control plane cannot take a call now, and will later.
 func (a answer) away() bool { return a.status >= http.StatusInternalServerError }
 
-// split takes the rest of the log out of what a runner hands over: it is kept beside the result, so that it can be left
-// out. Anything else is kept as a result. What has a member twice stays as it is, so that it is refused as that.
+// split takes the rest of the log out of a runner's result: it is kept beside the result, so that it can be dropped.
+// A body that has a member twice, or is not an object, stays as it is, so that it is refused as that.
 func split(body []byte) (result []byte, tail *api.LogTail) {
 	var object map[string]json.RawMessage
 	if strict.Unmarshal(body, &object) != nil || object["tail"] == nil {
@@ -138,12 +138,12 @@ func split(body []byte) (result []byte, tail *api.LogTail) {
 		tail = nil
 	}
 	delete(object, "tail")
-	result, _ = json.Marshal(object) // of what was JSON before: it cannot fail
+	result, _ = json.Marshal(object) // it was JSON before: it cannot fail
 	return result, tail
 }
 
-// result forwards a result with all that comes with it. One that the control plane cannot take now is kept with the
-// rest of its log, and the runner told that it is handed over; one that cannot be kept either stays with the runner.
+// result forwards a result with the rest of its log. If the control plane cannot take it now, it is kept, and the
+// runner gets the answer that it was handed over; if it cannot be kept either, it stays with the runner.
 func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 	a := r.forward(ctx, c, r.cfg.Forward)
 	if r.cfg.Reports == nil || !a.away() {
@@ -166,7 +166,7 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 		if report.Tail == nil {
 			return a
 		}
-		report.Tail = nil // what counts is the result
+		report.Tail = nil // the result matters more
 	}
 	log.Info("result kept for later", "state", in.Outcome, "reason", in.Reason, "log_end", in.LogEnd, "with_log", report.Tail != nil)
 	text, _ := json.Marshal(api.Control{}) // it says nothing about the run: only the control plane can
@@ -224,7 +224,7 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 	c.name, c.route, c.body = "result", routes["result"], in.Result
 	a := r.forward(ctx, c, r.cfg.Forward)
 	if a.status == http.StatusUnprocessableEntity || a.status == http.StatusRequestEntityTooLarge {
-		// Its runner is gone and cannot send less. Its outcome is what counts.
+		// Its runner is gone and cannot send less. The outcome matters most.
 		whole, err := decodeResult(in.Result)
 		if err == nil {
 			c.body, err = json.Marshal(whole.Slim())
@@ -248,8 +248,8 @@ func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 	return nil
 }
 
-// deliverTail sends the rest of a log as its runner would have. Its error means that it is to be delivered again;
-// what the control plane refuses for good is given up, and its result with it is not.
+// deliverTail sends the rest of a log as its runner would have. Its error means that it is to be delivered again; a
+// log that the control plane refuses for good is given up, but its result is not.
 func (r *Relay) deliverTail(ctx context.Context, c call, tail api.LogTail, log *slog.Logger) error {
 	lines, err := tail.Unpack()
 	c.name, c.route = "logs", routes["logs"]
@@ -288,6 +288,6 @@ func (a answer) err() error {
 // so that the eight hundred deliveries after which its queue makes it a dead letter take more than three of its four
 // days. It is a pure function.
 func Later(receives int) time.Duration {
-	const first, most = 5 * time.Second, 6 * time.Minute
-	return min(first<<min(max(receives-1, 0), 10), most)
+	const first, last = 5 * time.Second, 6 * time.Minute
+	return min(first<<min(max(receives-1, 0), 10), last)
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/wait"
 )
 
-// news is what there is to tell a held heartbeat.
-type news int
+// event is the reason to answer a held heartbeat early.
+type event int
 
 const (
-	nothing news = iota
+	nothing event = iota
 	cancelled
 	over
 )
@@ -31,20 +31,20 @@ const (
 type watcher struct {
 	upstream Upstream
 	log      *slog.Logger
-	joined   chan struct{} // holds one token when somebody joined since the last round began
+	joined   chan struct{} // holds one token when a heartbeat joined since the last round began
 
 	mu      sync.Mutex
 	on      bool
 	held    map[*waiter]bool
 	begun   time.Time          // of the round that is under way
-	restart context.CancelFunc // ends its questions, for a new round with those who joined
+	restart context.CancelFunc // ends its questions, for a new round with those that joined
 }
 
 // waiter is one held heartbeat.
 type waiter struct {
 	job     string
 	attempt int
-	told    chan news // takes one
+	events  chan event // takes one
 }
 
 func newWatcher(upstream Upstream, log *slog.Logger) watcher {
@@ -57,9 +57,9 @@ func (w *watcher) holding() bool {
 	return w.on
 }
 
-// wait holds the caller until there is news, d is over, ctx ends or the watcher does.
-func (w *watcher) wait(ctx context.Context, job string, attempt int, d time.Duration) news {
-	me := &waiter{job, attempt, make(chan news, 1)}
+// wait holds the caller until there is an event, d is over, ctx ends or the watcher does.
+func (w *watcher) wait(ctx context.Context, job string, attempt int, d time.Duration) event {
+	me := &waiter{job, attempt, make(chan event, 1)}
 	if !w.join(me) {
 		return nothing
 	}
@@ -67,8 +67,8 @@ func (w *watcher) wait(ctx context.Context, job string, attempt int, d time.Dura
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
-	case n := <-me.told:
-		return n
+	case e := <-me.events:
+		return e
 	case <-t.C:
 	case <-ctx.Done():
 	}
@@ -107,7 +107,7 @@ func (w *watcher) run(ctx context.Context) error {
 	pause := minGap
 	for ctx.Err() == nil {
 		select {
-		case <-w.joined: // before the jobs are listed: who joins after that is seen by the next round
+		case <-w.joined: // before the jobs are listed: a heartbeat that joins after that is seen by the next round
 		default:
 		}
 		ids := w.jobs()
@@ -132,7 +132,8 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// round asks once for each job. One question may wait for news; several are asked without, in turn.
+// round asks once for each job. A single question may wait for an event; several are asked one after the other and do
+// not wait.
 func (w *watcher) round(ctx context.Context, begun time.Time, ids []string) error {
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -148,7 +149,7 @@ func (w *watcher) round(ctx context.Context, begun time.Time, ids []string) erro
 	if len(ids) > perQuery {
 		wait = 0
 	}
-	// Somebody may have joined in the first second, when a round is not ended for it.
+	// A heartbeat may have joined in the first second, when a round is not ended for it.
 	late := time.AfterFunc(minGap, func() {
 		if len(w.joined) > 0 {
 			cancel()
@@ -163,7 +164,7 @@ func (w *watcher) round(ctx context.Context, begun time.Time, ids []string) erro
 		if err != nil {
 			return err
 		}
-		w.tell(out.Jobs)
+		w.notify(out.Jobs)
 	}
 	return nil
 }
@@ -180,8 +181,8 @@ func (w *watcher) jobs() []string {
 	return slices.Compact(ids)
 }
 
-// tell hands out what the answers mean.
-func (w *watcher) tell(jobs []api.JobState) {
+// notify answers the held heartbeats whose jobs were cancelled or are over.
+func (w *watcher) notify(jobs []api.JobState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	states := make(map[string]api.JobState, len(jobs))
@@ -193,15 +194,15 @@ func (w *watcher) tell(jobs []api.JobState) {
 		if !ok {
 			continue
 		}
-		if n := of(s, h.attempt); n != nothing {
-			h.told <- n
+		if e := eventOf(s, h.attempt); e != nothing {
+			h.events <- e
 			delete(w.held, h)
 		}
 	}
 }
 
-// of says what a job's state means for the run of one attempt.
-func of(s api.JobState, attempt int) news {
+// eventOf reads the event for the run of one attempt from the state of its job.
+func eventOf(s api.JobState, attempt int) event {
 	switch {
 	case !s.Known || !s.Active || s.Attempt != attempt:
 		return over
@@ -217,7 +218,7 @@ func (w *watcher) stop() {
 	defer w.mu.Unlock()
 	w.on = false
 	for h := range w.held {
-		h.told <- nothing
+		h.events <- nothing
 	}
 	clear(w.held)
 }
