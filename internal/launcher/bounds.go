@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// Disk decides how many GiB of disk a task may use: what its workspace asks for, or else what the pool gives to each. 0
-// means no bound. A pool that names no most gives nobody more than to each.
-func Disk(wanted, each, most int) (int, error) {
-	most = cmp.Or(most, each)
+// Disk decides how many GiB of disk a task may use: the number that its workspace asks for, or else the pool's
+// default. 0 means no bound. In a pool that names no limit, the default is the limit.
+func Disk(wanted, each, limit int) (int, error) {
+	limit = cmp.Or(limit, each)
 	switch {
 	case wanted < 0:
 		return 0, Never("disk_gib %d is negative", wanted)
 	case wanted == 0:
 		return each, nil
-	case most > 0 && wanted > most:
-		return 0, Never("the workspace asks for disk_gib %d, and this pool gives at most %d: ask for less, or raise max_disk of the pool", wanted, most)
+	case limit > 0 && wanted > limit:
+		return 0, Never("the workspace asks for disk_gib %d, and this pool gives at most %d: ask for less, or raise max_disk of the pool", wanted, limit)
 	}
 	return wanted, nil
 }
 
-// Image decides what a task runs from: what the pool has under the name that its workspace asks for, or else the pool's
-// own.
+// Image decides from which image a task runs: the pool's image of the name that its workspace asks for, or else the
+// pool's own.
 func Image(name, own string, has map[string]string) (string, error) {
 	if name == "" {
 		return own, nil

@@ -1,5 +1,5 @@
-// Package launcher is "run this attempt somewhere": start a task, list tasks, stop one, and say
-// what proves that one has ended. It knows attempts, tasks and reasons, but not who asked.
+// Package launcher is "run this attempt somewhere": start a task, list tasks, stop one, and define the proof that one
+// has ended. It knows attempts, tasks and reasons, but not the people behind them.
 package launcher
 
 import (
@@ -35,13 +35,13 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("launch refused (%s): %s", r.Reason, r.Text) }
 
-// Request says what to run. The same request twice is the same task: a launcher recognises it by
+// Request describes a task to launch. The same request twice is the same task: a launcher recognises it by
 // Workflow, Attempt and Placement.
 type Request struct {
 	task.Needs
 
 	Workflow   string
-	Placement  string // names the try: where, and with what; part of the idempotency key
+	Placement  string // names the try: the place and the capacity; part of the idempotency key
 	Ticket     string // sealed; no secret by itself
 	Relay      string // address that the task reports to
 	States     task.StateDirs
@@ -52,7 +52,7 @@ type Request struct {
 	MayHaveStarted bool
 }
 
-// Never is the refusal of what can never be launched as it is.
+// Never refuses a request that can never be launched as it is.
 func Never(format string, args ...any) *Refusal {
 	return &Refusal{Reason: workflow.ReasonLaunchFailed, Permanent: true, Text: fmt.Sprintf(format, args...)}
 }
@@ -70,7 +70,7 @@ type Machine struct {
 	Downloads   []string // engines that may be downloaded
 
 	ProvidersDir string    // cache of providers, which tasks read; empty: they have none
-	Providers    Providers // takes what they leave for it; set both or neither
+	Providers    Providers // takes the providers that tasks leave for it; set both or neither
 
 	// EnvAllow names the variables that the runner gets. It may also resolve secret references with
 	// them. LookupEnv gives their values. Set both or neither.
@@ -79,7 +79,7 @@ type Machine struct {
 
 	Hooks     []string // SHA-256 of the hooks that may run; none means every hook
 	DiskQuota int      // GiB that each task may use; 0 means no bound
-	MaxDisk   int      // most GiB that a workspace may ask for; 0 means DiskQuota
+	MaxDisk   int      // limit of the GiB that a workspace may ask for; 0 means DiskQuota
 
 	Grace time.Duration    // from asking a runner to end to killing all of it; 0 means DefaultGrace
 	Log   *slog.Logger     // nil means none
@@ -90,19 +90,19 @@ type Machine struct {
 type Sources interface {
 	// Check refuses a directory that is a data directory of Dayfly, has one in it or lies in one.
 	Check(dir string) error
-	// Copy copies what a task may have of a directory to another one, which is empty. path is where in it the root module
-	// is. It ends with ctx.
+	// Copy copies the part of a directory that a task may have to another one, which is empty. path leads from the
+	// directory to the root module. It ends with ctx.
 	Copy(ctx context.Context, dir, path, dest string) error
 }
 
 // Providers is the cache of providers of a machine.
 type Providers interface {
-	// Take moves what a task left for the cache out of its work directory, if there is something. No process of the task
-	// may be left.
+	// Take moves the providers that a task left for the cache out of its work directory, if there are any. All processes
+	// of the task must have ended.
 	Take(ref, workDir string) error
 }
 
-// DefaultGrace is what ECS gives at most.
+// DefaultGrace is the longest grace of ECS.
 const DefaultGrace = 2 * time.Minute
 
 // Check calls refuse for every mistake.
@@ -137,10 +137,10 @@ func (m Machine) Forwarded() map[string]string {
 	return out
 }
 
-// UnsavedDir is where the states stay that a task's engine could not write and that nothing else has.
+// UnsavedDir is the directory of the states that a task's engine could not write and that exist nowhere else.
 func (m Machine) UnsavedDir(ref string) string { return filepath.Join(m.Dir, task.UnsavedName, ref) }
 
-// OnThis says of a path on which machine it is.
+// OnThis adds the name of this machine to a path.
 func OnThis(path string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -164,8 +164,7 @@ func (m Machine) Environment(r Request, ref string) task.Environment {
 // Phase is the phase of a task.
 type Phase string
 
-// The phases of a task. Stopped is reported only when the end is proven: no part of the task is left
-// that could act.
+// The phases of a task. Stopped is reported only when the end is proven: no remaining part of the task could act.
 const (
 	Starting Phase = "starting"
 	Running  Phase = "running"
@@ -183,7 +182,7 @@ type Task struct {
 	ExitCode  *int   // when stopped, where known
 	Text      string // when stopped: why, in a sentence
 
-	Reason workflow.Reason // when stopped: what ended it, where that is known (see workflow.Reason.EndsTask)
+	Reason workflow.Reason // when stopped: the cause of its end, where that is known (see workflow.Reason.EndsTask)
 }
 
 // ExitReason returns what an exit code of the runner says by itself; empty if it says nothing.
@@ -194,7 +193,7 @@ func ExitReason(code *int) workflow.Reason {
 	return workflow.ReasonNone
 }
 
-// ExitText says with which exit code the runner ended, and what its own code means.
+// ExitText names the exit code with which the runner ended, and explains the runner's own code.
 func ExitText(code int) string {
 	text := fmt.Sprintf("the runner ended with exit code %d", code)
 	if code == task.ExitUnreported {
@@ -203,10 +202,10 @@ func ExitText(code int) string {
 	return text
 }
 
-// LastWords adds to a sentence the end of what a runner wrote before it failed. A runner masks its own log; what a panic
-// of Go prints of its cause it cannot, so that is left out.
+// LastWords adds to a sentence the end of the output of a runner that failed. A runner masks its own log; it cannot
+// mask the cause that a panic of Go prints, so that is left out.
 func LastWords(sentence, said string) string {
-	const most = 500
+	const limit = 500
 	before, _, panicked := strings.Cut(said, "panic: ")
 	if !panicked {
 		before, _, panicked = strings.Cut(said, "\ngoroutine ") // its beginning was cut off
@@ -220,20 +219,20 @@ func LastWords(sentence, said string) string {
 	if said == "" {
 		return sentence
 	}
-	if over := len(said) - most; over > 0 {
+	if over := len(said) - limit; over > 0 {
 		said = "..." + strings.ToValidUTF8(said[over:], "")
 	}
 	return sentence + "; the runner said at last: " + said
 }
 
-// Launcher is what every implementation provides. Methods may be called concurrently.
+// Launcher is the contract of every implementation. Methods may be called concurrently.
 type Launcher interface {
 	// Launch starts a task. If it is called again with the same request while the task lives, or within
 	// an hour of its end, it returns that task and starts no other. If it cannot launch, the error is
 	// a *Refusal.
 	Launch(ctx context.Context, r Request) (Task, error)
 	// List returns every live task of this launcher, and the tasks that stopped within the last hour and are not
-	// settled (see Watcher). It may return others that stopped too.
+	// acknowledged (see Watcher). It may return others that stopped too.
 	List(ctx context.Context) ([]Task, error)
 	// Describe returns the tasks that refs name. Unknown ones are left out.
 	Describe(ctx context.Context, refs ...string) ([]Task, error)
@@ -245,9 +244,10 @@ type Launcher interface {
 // Watcher is a Launcher that reports by itself that a task stopped, at least once per task.
 type Watcher interface {
 	// Watch calls stopped for each task whose end is proven, until ctx ends. It makes one call at a
-	// time. A task that stopped before Watch began is reported if it stopped within the last hour and is not settled.
+	// time. A task that stopped before Watch began is reported if it stopped within the last hour and is not
+	// acknowledged.
 	Watch(ctx context.Context, stopped func(context.Context, Task)) error
-	// Acknowledge says that nobody needs to be told of a task's end any more, also after a restart. Describe and Launch know
+	// Acknowledge says that a task's end need not be reported any more, also after a restart. Describe and Launch know
 	// the task as long as any other.
 	Acknowledge(ref string)
 }

@@ -109,7 +109,7 @@ func (c *Config) spec(p plan) createRequest {
 	}
 	host := hostConfig{
 		NetworkMode:    c.Network,
-		IpcMode:        "private", // /dev/shm and queues end with the container, whatever the engine's own default
+		IpcMode:        "private", // /dev/shm and queues end with the container, also if the engine's default is another
 		ReadonlyRootfs: true,
 		CapDrop:        []string{"ALL"},
 		SecurityOpt:    []string{"no-new-privileges"},
@@ -149,7 +149,7 @@ func (c *Config) labels(p plan) map[string]string {
 	}
 }
 
-// environ is the environment of the container. Anybody who may ask the engine can read it: the ticket is
+// environ is the environment of the container. Everybody with access to the engine can read it: the ticket is
 // sealed, and the rest is not secret. PATH is the image's.
 func (c *Config) environ(p plan) []string {
 	given := c.Environment(p.request, p.ref)

@@ -63,7 +63,7 @@ type Config struct {
 	Command []string          // replaces the image's entry point; empty: the image's own
 
 	// Network is none, or the name of a network. With NetworkOwn the launcher makes one: its containers
-	// reach what the machine reaches, but not each other. Empty means none.
+	// reach everything that the machine reaches, but not each other. Empty means none.
 	Network  string
 	Instance string // name of this launcher's process, for a label
 
@@ -100,7 +100,7 @@ type Launcher struct {
 	swept   bool       // the leftovers of an earlier launcher are removed; guarded by looking
 
 	// Guarded by Mu.
-	known   engineInfo // empty until the engine has told
+	known   engineInfo // empty until the engine has answered
 	network bool       // the own network exists
 }
 
@@ -175,11 +175,11 @@ func refusal(err error) *launcher.Refusal {
 	said, refused := errors.AsType[*apiError](err)
 	switch {
 	case errors.Is(err, errUnreachable):
-		// A request may have arrived; the container's name tells.
+		// A request may have arrived; a container of that name shows it.
 		r.Unknown = true
 		r.Text = "the Docker engine did not answer: " + err.Error()
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), refused && strings.Contains(said.message, "no space left"):
-		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space left for another task: "+err.Error()
+		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space for another task: "+err.Error()
 	case refused && strings.Contains(strings.ToLower(said.message), "no such image"):
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
 		r.Text = "the engine does not have this image: build it with make image, name another one in runner_image or images, or set pull_image; " + said.message

@@ -39,7 +39,7 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("the Docker engine answered %d: %s", e.status, e.message)
 }
 
-// errUnreachable means that no answer came. The engine may still have done what it was asked.
+// errUnreachable means that no answer came. The engine may still have carried the request out.
 var errUnreachable = errors.New("the Docker engine cannot be reached")
 
 func hasStatus(err error, status int) bool {
@@ -188,7 +188,7 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// engineInfo is what the engine says about itself.
+// engineInfo is the engine's description of itself.
 type engineInfo struct {
 	ID              string
 	ServerVersion   string
@@ -197,7 +197,7 @@ type engineInfo struct {
 	NCPU            int
 	SecurityOptions []string
 
-	// What its system can limit. An engine may leave them out.
+	// The limits that its system has. An engine may leave them out.
 	MemoryLimit, PidsLimit *bool
 	CPUCfsQuota            *bool `json:"CpuCfsQuota"`
 }

@@ -22,7 +22,7 @@ type Image struct {
 	Tag        string
 	Files      []File
 	Links      map[string]string // symbolic links: from, to
-	Path       string            // PATH of what runs in it
+	Path       string            // PATH of its processes
 	Entrypoint []string
 	Labels     map[string]string
 }

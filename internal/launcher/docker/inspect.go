@@ -188,7 +188,7 @@ func (l *Launcher) missing(ctx context.Context, ref string) error {
 	rec := t.record
 	l.Mu.Unlock()
 	if !rec.StoppedAt.IsZero() {
-		if rec.Left {
+		if rec.HasLeftovers {
 			l.clear(ctx, t)
 		}
 		return nil
@@ -268,7 +268,7 @@ func (l *Launcher) finish(ctx context.Context, t *entry, rec record) error {
 	if err := l.Write(rec.Ref, rec); err != nil {
 		return err // the container is still there, and its end is found again
 	}
-	rec.Left = l.remove(ctx, rec)
+	rec.HasLeftovers = l.remove(ctx, rec)
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
 	t.record = rec
@@ -276,20 +276,20 @@ func (l *Launcher) finish(ctx context.Context, t *entry, rec record) error {
 	return nil
 }
 
-// clear tries again to remove what is left of a task that has ended.
+// clear tries again to remove the leftovers of a task that has ended.
 func (l *Launcher) clear(ctx context.Context, t *entry) {
 	l.Mu.Lock()
 	rec := t.record
 	l.Mu.Unlock()
-	left := l.remove(ctx, rec)
+	leftovers := l.remove(ctx, rec)
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	t.record.Left = left
-	l.Rest(t)
+	t.record.HasLeftovers = leftovers
+	l.Retire(t)
 }
 
 // remove removes the container and the directory of a task. If that fails, the next look tries again.
-func (l *Launcher) remove(ctx context.Context, rec record) (left bool) {
+func (l *Launcher) remove(ctx context.Context, rec record) (leftovers bool) {
 	err := errors.Join(l.engine.remove(ctx, rec.Container), l.RemoveWork(rec.Ref))
 	if err != nil && ctx.Err() == nil {
 		l.Log.Warn("leftover of task not removed; trying again", "task", rec.Ref, "err", err)
@@ -307,7 +307,7 @@ func (l *Launcher) forget(ref string) error {
 	return l.RemoveWork(ref)
 }
 
-// know returns what the engine says about itself, for which it asks once.
+// know returns the engine's description of itself, for which it asks once.
 func (l *Launcher) know(ctx context.Context) (engineInfo, error) {
 	l.Mu.Lock()
 	known := l.known

@@ -140,7 +140,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	heard := make(chan struct{}, 1)
+	received := make(chan struct{}, 1)
 	server := &http.Server{ReadHeaderTimeout: probeTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != task.ProbePath+word {
 			http.NotFound(w, r)
@@ -148,7 +148,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 		select {
-		case heard <- struct{}{}:
+		case received <- struct{}{}:
 		default:
 		}
 	})}
@@ -185,7 +185,7 @@ func (l *Launcher) probe(ctx context.Context, host, name string) (err error) {
 		}
 		if info.State.Status == "exited" {
 			select {
-			case <-heard:
+			case <-received:
 				if info.State.ExitCode == 0 {
 					return nil
 				}

@@ -18,7 +18,7 @@ import (
 const pullTime = 5 * time.Minute
 
 // pull has the engine fetch the newest image of a name. Where that fails, an image that is there is used: a registry
-// that is away must not stop what can go on.
+// that is away must not stop jobs that can run without it.
 func (l *Launcher) pull(ctx context.Context, image string) error {
 	if !slices.Contains(l.config.Pull, image) {
 		return nil
@@ -50,7 +50,7 @@ func (e *engine) pull(ctx context.Context, image string) error {
 	return follow(response.Body, e.socket)
 }
 
-// follow reads what the engine says of a long work, to its end.
+// follow reads the engine's progress messages of a long operation, to its end.
 func follow(body io.Reader, socket string) error {
 	said := json.NewDecoder(body)
 	for {

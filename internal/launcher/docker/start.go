@@ -40,7 +40,7 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*
 	return &entry{record: rec}, err
 }
 
-// prepare finds out what a container is made of, and makes its network.
+// prepare makes the plan of a container, and its network.
 func (l *Launcher) prepare(ctx context.Context, ref string, r launcher.Request) (p plan, engineID string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, launchTime)
 	defer cancel()
@@ -107,7 +107,7 @@ func (l *Launcher) begin(ctx context.Context, p plan, engineID string) (rec reco
 	return rec, nil
 }
 
-// giveStates makes the directories of states that a task needs ready for its user, and returns where they are.
+// giveStates makes the directories of states that a task needs ready for its user, and returns their paths.
 func (l *Launcher) giveStates(r launcher.Request) (own string, olds []string, err error) {
 	if r.States.Own != "" && l.StateRoot != "" {
 		if err := l.MakeState(r.States.Own); err != nil {
@@ -201,7 +201,7 @@ func (l *Launcher) makeWork(ctx context.Context, dir, source, path string) error
 	return nil
 }
 
-// copySource copies a directory source. Only what may be otherwise later is tried again.
+// copySource copies a directory source. Only an error that may pass is tried again.
 func (l *Launcher) copySource(ctx context.Context, from, path, to string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, copyTime, fmt.Errorf("the source was not copied within %s", copyTime))
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/toolcache"
 )
 
-// whyNoVersion is why an engine is not downloaded although it may be: nobody here knows what the image has.
+// whyNoVersion is why an engine is not downloaded although it may be: nobody here knows the version in the image.
 const whyNoVersion = "an engine for containers is downloaded only if the workspace has an engine_version"
 
 // downloads reports whether tasks can have engines that were downloaded.

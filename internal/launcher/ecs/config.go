@@ -24,7 +24,7 @@ const (
 	SpotAll   Spot = "all"   // also runs that change state; an interruption fails such a run for good
 )
 
-// Config says where tasks run and as what. Validate it, or let New do so.
+// Config describes the tasks and where they run. Validate it, or let New do so.
 type Config struct {
 	Cluster        string   // name or ARN
 	TaskDefinition string   // family, family:revision or ARN, with or without a revision
@@ -35,7 +35,7 @@ type Config struct {
 	AssignPublicIP bool     // tasks in a public subnet need it to reach anything
 	Spot           Spot
 	Images         map[string]string // further task definitions, by the names that workspaces ask for; nil means none
-	MaxDisk        int               // most GiB of disk that a workspace may ask for; 0 means what every task has
+	MaxDisk        int               // limit of the GiB that a workspace may ask for; 0 means 20, as every task has
 	Tags           map[string]string // further tags of each task, such as a cost center's; at most 45
 
 	// CallTime bounds each call; 0 means 15 s. If a RunTask has no answer by then, the caller repeats it
@@ -49,7 +49,7 @@ const (
 	maxSubnets        = 16
 	maxSecurityGroups = 5
 	maxName           = 255
-	maxTags           = 50 - 5 // beside those that say whose task it is
+	maxTags           = 50 - 5 // beside those that name the job of the task
 	maxTagKey         = 128
 	freeDisk          = 20 // GiB that a task has without asking
 	maxDisk           = 200

@@ -29,10 +29,10 @@ const (
 // tasks of each task definition that were told to stop or have stopped. If there are more in an hour, Describe finds the others.
 //
 // ListTasks accepts startedBy only without another filter, and then shows only tasks that are to run. The
-// others are listed by the family of their definition. DescribeTasks then tells whose they are.
+// others are listed by the family of their definition. DescribeTasks then shows whose they are.
 func (l *Launcher) List(ctx context.Context) ([]launcher.Task, error) {
-	who := startedBy(l.config.Pool)
-	alive, _, err := l.arns(ctx, &ecs.ListTasksInput{StartedBy: &who}, maxPages)
+	by := startedBy(l.config.Pool)
+	alive, _, err := l.arns(ctx, &ecs.ListTasksInput{StartedBy: &by}, maxPages)
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +55,14 @@ func (l *Launcher) List(ctx context.Context) ([]launcher.Task, error) {
 	return out, nil
 }
 
-// arns reads a list page by page. more says that the list has more pages than most; for a list of tasks that
+// arns reads a list page by page. more says that the list has more pages than the limit; for a list of tasks that
 // are to run that is an error.
-func (l *Launcher) arns(ctx context.Context, in *ecs.ListTasksInput, most int) (arns []string, more bool, err error) {
+func (l *Launcher) arns(ctx context.Context, in *ecs.ListTasksInput, limit int) (arns []string, more bool, err error) {
 	in.Cluster, in.MaxResults = &l.config.Cluster, aws.Int32(perPage)
 	for page := 0; ; page++ {
-		if page == most {
+		if page == limit {
 			if in.StartedBy != nil {
-				return nil, true, fmt.Errorf("list tasks of pool %s: no end after %d pages", l.config.Pool, most)
+				return nil, true, fmt.Errorf("list tasks of pool %s: no end after %d pages", l.config.Pool, limit)
 			}
 			return arns, true, nil
 		}
@@ -101,7 +101,7 @@ func (l *Launcher) describe(ctx context.Context, arns []string) ([]launcher.Task
 		}
 		for _, f := range out.Failures {
 			if awserr.OfFailure(aws.ToString(f.Reason), "") != awserr.NotFound {
-				// The task may exist. To leave it out would say that it does not.
+				// The task may exist. Without it the answer would say that it does not.
 				return nil, fmt.Errorf("describe task %s: %s", aws.ToString(f.Arn), failureText(f))
 			}
 		}
@@ -196,13 +196,13 @@ func (l *Launcher) task(t types.Task) launcher.Task {
 	return v.task()
 }
 
-// claimByEnv notes whose task it is if a container's variables say so.
+// claimByEnv notes the job of a task if a container's variables name it.
 func (v *view) claimByEnv(container string, env map[string]string) {
 	given, _ := task.Read(func(name string) string { return env[name] }, "")
 	v.claim(container, given.Workflow, given.Attempt)
 }
 
-// claim notes whose task it is if that is not known yet.
+// claim notes the job of a task if that is not known yet.
 func (v *view) claim(container, job string, attempt int) {
 	if v.Workflow != "" || job == "" || attempt < 1 {
 		return

@@ -10,8 +10,8 @@
 // launcher, another ticket of the same attempt). The launcher then adopts the task that ECS names.
 //
 // Launch makes one call, without the SDK's own repeats: a throttled repeat would hide a first try
-// whose answer was lost. For the same reason a request that is Unsettled stays so until ECS gives an
-// answer that proves that the task does not exist.
+// whose answer was lost. For the same reason a request that MayHaveStarted stays so until ECS gives an answer that
+// proves that the task does not exist.
 //
 // DescribeTasks and ListTasks show a new task only after a while, and a stopped one for an hour. So List
 // and Describe may leave out a task that exists or existed. Absence proves an end only if the task was
@@ -32,8 +32,8 @@ import (
 // least an hour.
 const AbsenceProves = 10 * time.Minute
 
-// Client is what the launcher needs of ECS; *ecs.Client implements it. Its own repeats are used for reading calls and
-// StopTask. RunTask turns them off.
+// Client has the calls of ECS that the launcher makes; *ecs.Client implements it. Its own repeats are used for
+// reading calls and StopTask. RunTask turns them off.
 type Client interface {
 	RunTask(ctx context.Context, in *ecs.RunTaskInput, options ...func(*ecs.Options)) (*ecs.RunTaskOutput, error)
 	StopTask(ctx context.Context, in *ecs.StopTaskInput, options ...func(*ecs.Options)) (*ecs.StopTaskOutput, error)

@@ -53,7 +53,7 @@ func ParseEvent(body []byte) (task launcher.Task, version int64, err error) {
 		return launcher.Task{}, 0, workflow.Refuse(workflow.ErrInvalid, "", format, args...)
 	}
 	if len(body) > maxEvent {
-		return refuse("the event has %d bytes; the most is %d", len(body), maxEvent)
+		return refuse("the event has %d bytes; the limit is %d", len(body), maxEvent)
 	}
 	var e event
 	if err := json.Unmarshal(body, &e); err != nil {

@@ -43,7 +43,7 @@ func TestParseEvent_ReadsWhatECSSends(t *testing.T) {
 		}), 7},
 		"failed-to-start": {with(func(t *launcher.Task) {
 			t.Phase = launcher.Stopped
-			t.Text = "what the task needs could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: unable to pull secrets or registry auth: execution resource retrieval failed"
+			t.Text = "the resources of the task could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: unable to pull secrets or registry auth: execution resource retrieval failed"
 		}), 3},
 		// After the warning the runner still has two minutes.
 		"spot-warning": {with(func(t *launcher.Task) { t.Phase = launcher.Stopping }), 5},

@@ -17,15 +17,15 @@ import (
 // once turns the SDK's own repeats off. See the package comment.
 func once(o *ecs.Options) { o.Retryer = aws.NopRetryer{} }
 
-// Launch implements launcher.Launcher with one RunTask. If the answer is lost, the refusal is Unknown. If the
-// request is Unsettled, so is a refusal that ECS could give without looking for its task.
+// Launch implements launcher.Launcher with one RunTask. If the answer is lost, the refusal is Unknown. If the request
+// MayHaveStarted, so is a refusal that ECS could give without looking for its task.
 func (l *Launcher) Launch(ctx context.Context, r launcher.Request) (launcher.Task, error) {
 	in, err := l.config.input(r)
 	if err != nil {
 		return launcher.Task{}, err
 	}
 	if ctx.Err() != nil {
-		return launcher.Task{}, settle(r, awserr.Unavailable, &launcher.Refusal{
+		return launcher.Task{}, markUnknown(r, awserr.Unavailable, &launcher.Refusal{
 			Reason: workflow.ReasonUnavailable, Text: "the launch did not begin: its time was over",
 		})
 	}
@@ -51,7 +51,7 @@ func (l *Launcher) Launch(ctx context.Context, r launcher.Request) (launcher.Tas
 		refusal.Permanent, refusal.Reason = false, workflow.ReasonUnavailable
 		refusal.Text = "AWS refused the launcher's own credentials, so nothing can be launched: " + text
 	}
-	return launcher.Task{}, settle(r, class, refusal)
+	return launcher.Task{}, markUnknown(r, class, refusal)
 }
 
 // launched returns the task of an answer. If it has stopped already, the answer may have only its ARN and status.
@@ -61,9 +61,9 @@ func (l *Launcher) launched(r launcher.Request, t types.Task) launcher.Task {
 	return task
 }
 
-// settle marks a refusal as Unknown if the task of the request may exist: because this answer was lost, or
-// because an earlier one was and this one does not settle it.
-func settle(r launcher.Request, class awserr.Class, refusal *launcher.Refusal) *launcher.Refusal {
+// markUnknown marks a refusal as Unknown if the task of the request may exist: because this answer was lost, or
+// because an earlier one was and this one does not prove that the task does not exist.
+func markUnknown(r launcher.Request, class awserr.Class, refusal *launcher.Refusal) *launcher.Refusal {
 	switch class {
 	case awserr.Lost, awserr.Conflict:
 		refusal.Unknown = true
@@ -85,7 +85,7 @@ func settle(r launcher.Request, class awserr.Class, refusal *launcher.Refusal) *
 // workflow, attempt and placement. If ECS also shows the task, it must be this attempt's.
 func (l *Launcher) adopt(ctx context.Context, r launcher.Request, arns []string) (launcher.Task, error) {
 	if len(arns) == 0 {
-		return launcher.Task{}, settle(r, awserr.Conflict, &launcher.Refusal{
+		return launcher.Task{}, markUnknown(r, awserr.Conflict, &launcher.Refusal{
 			Reason: workflow.ReasonUnavailable, Text: "ECS says that a task of this attempt exists, but does not name it",
 		})
 	}

@@ -54,7 +54,7 @@ func (c Config) allowsSpot(m api.LaunchMessage) bool {
 func careful(pool, workspace Spot) Spot {
 	order := []Spot{SpotNever, SpotReads, SpotAll}
 	if at := slices.Index(order, workspace); workspace != "" && at < slices.Index(order, pool) {
-		return order[max(at, 0)] // what is not known is never
+		return order[max(at, 0)] // an unknown policy means never
 	}
 	return pool
 }

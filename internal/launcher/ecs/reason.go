@@ -19,7 +19,7 @@ type view struct {
 	StoppedReason string
 	Containers    []containerView
 
-	Workflow string // whose job it runs, if that could be read
+	Workflow string // the job that it runs, if that could be read
 	Attempt  int
 	Runner   string // name of the runner's container
 }
@@ -72,12 +72,12 @@ func (v view) runner() containerView {
 	return containerView{}
 }
 
-// families are the errors that ECS writes at the beginning of a reason, and what to do about them.
+// families are the errors that ECS writes at the beginning of a reason, and the remedies.
 // (ECS developer guide, "Stopped task error codes".)
 var families = []struct{ begins, says string }{
 	{"OutOfMemory", "it ran out of memory: give the workspace a larger size"},
 	{"CannotPull", "the image of the runner could not be pulled: check that it exists, that the execution role may pull it, and that the subnet reaches the registry"},
-	{"ResourceInitializationError", "what the task needs could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs"},
+	{"ResourceInitializationError", "the resources of the task could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs"},
 	{"CannotStartContainer", "the container could not be started: check the entry point of the image and its user"},
 	{"CannotCreateContainer", "the container could not be created: check the task definition"},
 	{"CannotCreateVolume", "a volume of the task could not be created: check the task definition"},
@@ -99,7 +99,7 @@ const (
 	hostText        = "the machine that it ran on failed"
 )
 
-// reason is what ended a stopped task, where there is a reason of that kind.
+// reason is the cause of a task's end, where it is one of ours.
 func (v view) reason() workflow.Reason {
 	c := v.runner()
 	switch {
@@ -161,7 +161,7 @@ func (v view) endedBy() string {
 	return ""
 }
 
-// exitText says what an exit code of the runner means; "" if there is none.
+// exitText explains an exit code of the runner; "" if there is none.
 func exitText(code *int) string {
 	if code == nil {
 		return ""

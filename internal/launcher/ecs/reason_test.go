@@ -39,7 +39,7 @@ func TestStopReasons_AreSentences(t *testing.T) {
 		"no image": {"TaskFailedToStart", "CannotPullContainerError: pull image manifest has been retried 5 time(s): not found", []ecs.ContainerEnd{runner(-1, "")},
 			"the image of the runner could not be pulled: check that it exists, that the execution role may pull it, and that the subnet reaches the registry; CannotPullContainerError: pull image manifest has been retried 5 time(s): not found", -1},
 		"no secret": {"TaskFailedToStart", "ResourceInitializationError: unable to pull secrets or registry auth", nil,
-			"what the task needs could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: unable to pull secrets or registry auth", -1},
+			"the resources of the task could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: unable to pull secrets or registry auth", -1},
 		"failed to start, no containers": {"TaskFailedToStart", "Unexpected EC2 error while attempting to tag the network interface", nil, "the task never started; Unexpected EC2 error while attempting to tag the network interface", -1},
 		"failed to start, no word":       {"TaskFailedToStart", "", nil, "the task never started", -1},
 		"Spot":                           {"SpotInterruption", "Your Spot Task was interrupted.", []ecs.ContainerEnd{runner(143, "")}, "AWS took its Spot capacity back; Your Spot Task was interrupted.", 143},

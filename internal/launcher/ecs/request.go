@@ -66,7 +66,7 @@ type variable struct {
 }
 
 // overridesOf depends only on the request and the configuration, so that the same request makes the same
-// call to ECS. Anybody who may describe tasks or read events can read the overrides.
+// call to ECS. Everybody with the right to describe tasks or to read events can read the overrides.
 func (c Config) overridesOf(r launcher.Request, size task.Size) overrides {
 	// The runner learns its task's name from the metadata endpoint of ECS.
 	env := task.Environment{Workflow: r.Workflow, Attempt: r.Attempt, Ticket: r.Ticket, Relay: r.Relay}.Variables()
@@ -160,7 +160,7 @@ func (c Config) input(r launcher.Request) (*ecs.RunTaskInput, error) {
 	return in, nil
 }
 
-// unfit says why a request can never be an ECS task; "" if it can.
+// unfit says why a request can never become an ECS task; "" if it can.
 func unfit(r launcher.Request) string {
 	switch {
 	case r.Workflow == "" || r.Attempt < 1 || r.Ticket == "" || r.Relay == "":
@@ -190,7 +190,7 @@ func ofMachine(refs []string) string {
 	return ""
 }
 
-// tags returns the tags that say whose task it is, and those of the configuration, sorted by key.
+// tags returns the tags that name the job of the task, and those of the configuration, sorted by key.
 func (c Config) tags(r launcher.Request) []types.Tag {
 	all := map[string]string{}
 	maps.Copy(all, c.Tags)

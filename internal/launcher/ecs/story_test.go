@@ -301,7 +301,7 @@ func TestEvents_SayWhatDescribeSays(t *testing.T) {
 		"spot":    {func(ref string) { w.service.InterruptSpot(ref) }, "AWS took its Spot capacity back; Your Spot Task was interrupted."},
 		"retired": {func(ref string) { w.service.Retire(ref) }, "AWS stopped it to maintain the machine that it ran on; ECS is performing maintenance on the underlying infrastructure hosting the task."},
 		"host":    {func(ref string) { w.service.LoseHost(ref) }, "the machine that it ran on failed; The underlying host of the task is unhealthy."},
-		"unset":   {func(string) {}, "what the task needs could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: no secret"},
+		"unset":   {func(string) {}, "the resources of the task could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: no secret"},
 	} {
 		r := request()
 		r.Workflow = "wf-" + name

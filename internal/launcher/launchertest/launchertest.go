@@ -25,7 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Harness says how to get a launcher.
+// Harness makes launchers for the suite.
 type Harness struct {
 	// New makes a launcher that has no tasks, with this grace, and closes it when the test ends. Its
 	// tasks run Play.
@@ -201,7 +201,7 @@ func anotherTask(t *testing.T, h Harness) {
 		tasks[s.Next(t).Getenv("DAYFLY_TASK")] = true
 	}
 	if diff := cmp.Diff(refs, tasks); diff != "" {
-		t.Errorf("who came differs from what was launched (-want +got):\n%s", diff)
+		t.Errorf("the runners differ from the launched ones (-want +got):\n%s", diff)
 	}
 }
 
@@ -222,14 +222,14 @@ func lastWords(t *testing.T, h Harness) {
 	s, l := NewStage(t, h.Reach), h.New(t, never)
 	task := launch(t, l, s.Request("wf-1", false))
 	player := s.Next(t)
-	_, local := l.(launcher.Spooler) // only a launcher of this machine reads what a runner writes
+	_, local := l.(launcher.Spooler) // only a launcher of this machine reads a runner's output
 	if local {
 		player.Say(t, "no route to the relay")
 	}
 	player.Exit(t, contract.ExitUnreported)
 	got := AwaitStopped(t, l, task.Ref)
 	if got.Reason != workflow.ReasonRelayLost || local && !strings.Contains(got.Text, "no route to the relay") {
-		t.Errorf("got %+v, want relay_lost with what the runner said", got)
+		t.Errorf("got %+v, want relay_lost with the runner's output", got)
 	}
 }
 
@@ -245,7 +245,7 @@ func listAndDescribe(t *testing.T, h Harness) {
 			got[task.Ref] = task.Phase
 			if d := describe(t, l, task.Ref); len(d) != 1 || d[0].Ref != task.Ref || d[0].Workflow != task.Workflow ||
 				d[0].Attempt != task.Attempt || !d[0].CreatedAt.Equal(task.CreatedAt) || d[0].CreatedAt.IsZero() {
-				t.Errorf("describe: got %+v, want what was listed, %+v", d, task)
+				t.Errorf("describe: got %+v, want the listed task %+v", d, task)
 			}
 		}
 		return got
@@ -274,7 +274,7 @@ func stopAsks(t *testing.T, h Harness) {
 	p := s.Next(t)
 	stop(t, l, task.Ref)
 	stop(t, l, task.Ref) // again: the end has begun
-	p.Hear(t)
+	p.AwaitTerm(t)
 	got := AwaitStopped(t, l, task.Ref)
 	if got.ExitCode == nil || *got.ExitCode != termCode {
 		t.Errorf("got %+v, want the runner's own exit code %d", got, termCode)
@@ -346,9 +346,9 @@ func watch(t *testing.T, h Harness) {
 		players[ref].Exit(t, 0)
 		AwaitStopped(t, l, ref)
 	}
-	for round := range 2 { // a second watch misses nothing of what the first was told
+	for round := range 2 { // a second watch gets every stop that the first got
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		inside := false
 		err := w.Watch(ctx, func(_ context.Context, task launcher.Task) {
 			if inside {
@@ -359,13 +359,13 @@ func watch(t *testing.T, h Harness) {
 			if task.Phase != launcher.Stopped || task.ExitCode == nil {
 				t.Errorf("got %+v, want a stopped task with its exit code", task)
 			}
-			told[task.Ref] = true
-			if round == 0 && len(told) == 2 {
+			reported[task.Ref] = true
+			if round == 0 && len(reported) == 2 {
 				for _, ref := range want[2:] {
 					players[ref].Exit(t, 0)
 				}
 			}
-			if len(told) == tasks {
+			if len(reported) == tasks {
 				cancel()
 			}
 		})
@@ -374,7 +374,7 @@ func watch(t *testing.T, h Harness) {
 			t.Errorf("watch: %v", err)
 		}
 		for _, ref := range want {
-			if !told[ref] {
+			if !reported[ref] {
 				t.Errorf("round %d: the stop of task %s was not reported", round+1, ref)
 			}
 		}
@@ -383,12 +383,12 @@ func watch(t *testing.T, h Harness) {
 		w.Acknowledge(ref)
 	}
 	w.Acknowledge("task-that-never-was")
-	Untold(t, l, want[4:], want[:4])
+	CheckAcknowledged(t, l, want[4:], want[:4])
 }
 
-// Untold fails the test unless the launcher lists and tells of the first of these ended tasks alone, and also knows the
-// others.
-func Untold(t *testing.T, l launcher.Launcher, untold, settled []string) {
+// CheckAcknowledged fails the test unless the launcher lists and reports the pending ones of these ended tasks alone,
+// and also knows the acknowledged ones.
+func CheckAcknowledged(t *testing.T, l launcher.Launcher, pending, acknowledged []string) {
 	t.Helper()
 	w, ok := l.(launcher.Watcher)
 	if !ok {
@@ -396,12 +396,12 @@ func Untold(t *testing.T, l launcher.Launcher, untold, settled []string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var told, listed []string
-	if len(untold) == 0 {
+	var reported, listed []string
+	if len(pending) == 0 {
 		cancel()
 	}
 	if err := w.Watch(ctx, func(_ context.Context, task launcher.Task) {
-		if told = append(told, task.Ref); len(told) == len(untold) {
+		if reported = append(reported, task.Ref); len(reported) == len(pending) {
 			cancel()
 		}
 	}); err != nil && !errors.Is(err, context.Canceled) {
@@ -416,18 +416,18 @@ func Untold(t *testing.T, l launcher.Launcher, untold, settled []string) {
 			listed = append(listed, task.Ref)
 		}
 	}
-	slices.Sort(told)
+	slices.Sort(reported)
 	slices.Sort(listed)
-	if !slices.Equal(told, untold) || !slices.Equal(listed, untold) {
-		t.Errorf("told of %v and listed %v, want %v", told, listed, untold)
+	if !slices.Equal(reported, pending) || !slices.Equal(listed, pending) {
+		t.Errorf("reported %v and listed %v, want %v", reported, listed, pending)
 	}
-	for _, task := range describe(t, l, settled...) {
+	for _, task := range describe(t, l, acknowledged...) {
 		if task.Phase != launcher.Stopped || task.Text == "" {
-			t.Errorf("settled: got %+v, want a stopped task", task)
+			t.Errorf("acknowledged: got %+v, want a stopped task", task)
 		}
 	}
-	if got := len(describe(t, l, settled...)); got != len(settled) {
-		t.Errorf("%d of %d settled tasks are known", got, len(settled))
+	if got := len(describe(t, l, acknowledged...)); got != len(acknowledged) {
+		t.Errorf("%d of %d acknowledged tasks are known", got, len(acknowledged))
 	}
 }
 
@@ -481,27 +481,27 @@ func spools(t *testing.T, h Harness) {
 		t.Skip("the disks of this launcher's tasks end with them")
 	}
 	tasks := map[string]string{}
-	for _, what := range []string{"", "a log", "->/etc/passwd"} {
+	for _, file := range []string{"", "a log", "->/etc/passwd"} {
 		task := launch(t, l, s.Request("wf-"+strconv.Itoa(len(tasks)), false))
 		p := s.Next(t)
-		if what != "" {
-			p.Leave(t, contract.SpoolName, what)
+		if file != "" {
+			p.Leave(t, contract.SpoolName, file)
 		}
 		p.Exit(t, 1)
 		AwaitStopped(t, l, task.Ref)
-		tasks[what] = task.Ref
+		tasks[file] = task.Ref
 	}
 	refs, err := kept.Spools()
 	if err != nil || !slices.Equal(refs, []string{tasks["a log"]}) {
-		t.Errorf("got what %v left, %v; want that of %s", refs, err, tasks["a log"])
+		t.Errorf("got logs of %v, %v; want that of %s", refs, err, tasks["a log"])
 	}
-	for what, ref := range tasks {
-		want := what
-		if what != "a log" {
+	for file, ref := range tasks {
+		want := file
+		if file != "a log" {
 			want = ""
 		}
 		if got := left(t, kept, ref); got != want {
-			t.Errorf("left %q: got %q, want %q", what, got, want)
+			t.Errorf("left %q: got %q, want %q", file, got, want)
 		}
 		for range 2 {
 			if err := kept.DropSpool(ref); err != nil {
@@ -516,7 +516,7 @@ func spools(t *testing.T, h Harness) {
 
 const unsavedState = contract.UnsavedName + "/errored.tfstate"
 
-// stays checks that what is left there is the one state, and for its owner alone.
+// stays checks that the one state is there alone, and for its owner alone.
 func stays(t *testing.T, said, want string) {
 	t.Helper()
 	dir, _, _ := strings.Cut(said, " on ")
@@ -579,7 +579,7 @@ func restart(t *testing.T, h Harness) {
 		p.Gone(t)
 	}
 	if kept, ok := l.(launcher.Spooler); ok && left(t, kept, task.Ref) != "kept" {
-		t.Errorf("what the runner had left is gone")
+		t.Errorf("the runner's file is gone")
 	}
 	if unsaved != "" {
 		stays(t, unsaved, "the state")

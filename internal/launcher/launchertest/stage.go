@@ -28,7 +28,7 @@ const patience = 4 * time.Minute
 // ticket begins the ticket of a played task.
 const ticket = "launchertest:"
 
-// Hello is what a player says first.
+// Hello is the first message of a player.
 type Hello struct {
 	Child bool     // it was spawned by a runner and is not one
 	PID   int      // as it sees itself
@@ -167,34 +167,34 @@ func (p *Player) Getenv(name string) string {
 // Exit makes the player end with a code.
 func (p *Player) Exit(t *testing.T, code int) {
 	t.Helper()
-	p.tell(t, fmt.Sprintf("exit %d", code))
+	p.send(t, fmt.Sprintf("exit %d", code))
 }
 
-// Eat makes the player take more and more memory. Only a task whose memory is limited may be told so.
+// Eat makes the player take more and more memory. Use it only where the memory of the task is limited.
 func (p *Player) Eat(t *testing.T) {
 	t.Helper()
-	p.tell(t, "eat")
+	p.send(t, "eat")
 }
 
 // Say makes the player write a line to its standard error, and waits until it did.
 func (p *Player) Say(t *testing.T, text string) {
 	t.Helper()
-	p.tell(t, "say "+text)
-	p.hear(t, "said")
+	p.send(t, "say "+text)
+	p.await(t, "said")
 }
 
 // Leave makes the player leave a file in its work directory, and waits until it did. A text that begins with -> makes
 // a symbolic link to the rest.
 func (p *Player) Leave(t *testing.T, name, text string) {
 	t.Helper()
-	p.tell(t, "leave "+name+" "+text)
-	p.hear(t, "left")
+	p.send(t, "leave "+name+" "+text)
+	p.await(t, "left")
 }
 
 // Spawn makes the player start a process that ignores signals.
 func (p *Player) Spawn(t *testing.T, s *Stage, where Where) *Player {
 	t.Helper()
-	p.tell(t, "spawn "+string(where))
+	p.send(t, "spawn "+string(where))
 	child := s.Next(t)
 	if !child.Child {
 		t.Fatal("got another runner, want the spawned process")
@@ -202,17 +202,17 @@ func (p *Player) Spawn(t *testing.T, s *Stage, where Where) *Player {
 	return child
 }
 
-// Hear waits until the player heard SIGTERM.
-func (p *Player) Hear(t *testing.T) {
+// AwaitTerm waits until the player got SIGTERM.
+func (p *Player) AwaitTerm(t *testing.T) {
 	t.Helper()
-	p.hear(t, "term")
+	p.await(t, "term")
 }
 
 // Lives fails the test unless the player is alive.
 func (p *Player) Lives(t *testing.T) {
 	t.Helper()
-	p.tell(t, "ping")
-	p.hear(t, "pong")
+	p.send(t, "ping")
+	p.await(t, "pong")
 }
 
 // Gone fails the test if the player is alive: its connection must have ended, and it must not answer.
@@ -237,15 +237,15 @@ func (p *Player) Gone(t *testing.T) {
 	}
 }
 
-func (p *Player) tell(t *testing.T, line string) {
+func (p *Player) send(t *testing.T, line string) {
 	t.Helper()
 	_ = p.conn.SetDeadline(time.Now().Add(patience))
 	if _, err := p.conn.Write([]byte(line + "\n")); err != nil {
-		t.Fatalf("tell process %d to %s: %v", p.PID, line, err)
+		t.Fatalf("send %[2]q to process %[1]d: %[3]v", p.PID, line, err)
 	}
 }
 
-func (p *Player) hear(t *testing.T, want string) {
+func (p *Player) await(t *testing.T, want string) {
 	t.Helper()
 	_ = p.conn.SetDeadline(time.Now().Add(patience))
 	for {

@@ -11,16 +11,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/task"
 )
 
-// environ builds the runner's environment from nothing. Only what the operator chose to forward is
-// secret: the ticket is sealed.
-// cgroup is the directory in which the task's cgroup is made; empty: it gets none.
+// environ builds the runner's environment from nothing. Only the variables that the operator chose to forward are
+// secret: the ticket is sealed. cgroup is the directory in which the task's cgroup is made; empty: it gets none.
 func (l *Launcher) environ(rec record, r launcher.Request, size task.Size, cgroup string) []string {
 	work := l.WorkDir(rec.Ref)
 	env := map[string]string{
 		"PATH": l.config.Path,
-		// What the runner's libraries write there is removed with the task.
+		// Files that the runner's libraries write there are removed with the task.
 		"HOME": work, "TMPDIR": work,
-		// A runner waits for its engine and passes on what that says. More threads cost a short job a sixth of its
+		// A runner waits for its engine and passes on its output. More threads cost a short job a sixth of its
 		// processor time, in starting them and waking one another.
 		"GOMAXPROCS": "1",
 	}

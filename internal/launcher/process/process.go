@@ -1,19 +1,19 @@
 // Package process is the launcher of one machine. Each task is a process of this program, in its own
 // session and, if the system has them, its own cgroup. It reports a task as stopped when its runner is
-// reaped and nothing is left in its cgroup, or without one in its session, and, as root, nothing of its user. It does
+// reaped and no process remains in its cgroup, or without one in its session, and, as root, none of its user. It does
 // not isolate the network or the file system. Only as root does it isolate the user.
 //
 // # Consistency
 //
 // A runner begins only after its record is on disk: it waits at a gate, a pipe whose other end this
 // launcher holds, and dies with the launcher. So a launcher that starts again on the same directory
-// finds every task that may have acted, kills what is left of it and reports it stopped. It never
+// finds every task that may have acted, kills its remaining processes and reports it stopped. It never
 // adopts a task, because no task outlives its parent.
 //
 // A record outlives its task by at least two hours, counted from the later of its end and the
 // launcher's start. ErrNotFound does not prove an end: somebody may have emptied the directory.
 //
-// As root it also finds a process that left its session on purpose, by its user, who belongs to the task. While two
+// As root it also finds a process that left its session on purpose, by its user, which belongs to the task. While two
 // tasks have one user, because both may write the same state, the last of them ends it. Without root and without
 // cgroups such a process can outlive its task if the runner is killed, and the task's end says so; workflow code runs
 // as the launcher's own user there and could do worse. Isolation says which of these holds.
@@ -52,7 +52,7 @@ const (
 const (
 	lastWait  = 30 * time.Second // for killed processes to die, in New and at the end of Close
 	userLocks = "/var/run/dayfly/engine-users"
-	dropTime  = 10 * time.Second // for what a task left in directories of everybody
+	dropTime  = 10 * time.Second // to remove the files of a task in shared directories
 	openFiles = 65_536           // descriptors of one process of a task, if the system allows that many
 )
 
@@ -77,7 +77,7 @@ type Config struct {
 	NoCgroup bool
 }
 
-// Isolation is what this launcher can guarantee on this system.
+// Isolation lists the guarantees of this launcher on this system.
 type Isolation struct {
 	EngineUser     bool // workflow code runs as a user of its own
 	Cgroup         bool // nothing can leave its task
@@ -186,7 +186,7 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Isolation returns what this launcher guarantees on this system.
+// Isolation returns the guarantees of this launcher on this system.
 func (l *Launcher) Isolation() Isolation {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -227,9 +227,9 @@ func refusal(err error) *launcher.Refusal {
 	}
 	switch {
 	case is(syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE):
-		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no process, memory or descriptor left for another task: "+err.Error()
+		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no process, memory or descriptor for another task: "+err.Error()
 	case is(syscall.ENOSPC, syscall.EDQUOT):
-		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space left for another task: "+err.Error()
+		r.Reason, r.Text = workflow.ReasonCapacity, "this machine has no disk space for another task: "+err.Error()
 	case is(errCommand) && is(syscall.ENOENT, syscall.EACCES, syscall.EPERM, syscall.ENOEXEC, syscall.ENOTDIR, syscall.ELOOP):
 		r.Reason, r.Permanent = workflow.ReasonLaunchFailed, true
 		r.Text = "the runner's program cannot be run; was it moved or replaced? " + err.Error()
@@ -259,7 +259,8 @@ func (l *Launcher) Stop(_ context.Context, ref, why string) error {
 }
 
 // End ends every task and waits for that. Each task gets its grace until ctx ends; then it is killed.
-// No process and no directory of a task is left. The launcher still knows its tasks, and how they ended can be settled.
+// No process and no directory of a task remains. The launcher still knows its tasks, and their ends can be
+// acknowledged.
 func (l *Launcher) End(ctx context.Context) error {
 	l.Mu.Lock()
 	if l.Closed {
@@ -287,8 +288,8 @@ func (l *Launcher) End(ctx context.Context) error {
 	}
 	close(l.giveUp)
 	<-done
-	if left := l.Unended(); len(left) > 0 {
-		return fmt.Errorf("processes of tasks %s were killed and have not ended yet", strings.Join(left, ", "))
+	if alive := l.Unended(); len(alive) > 0 {
+		return fmt.Errorf("processes of tasks %s were killed and have not ended yet", strings.Join(alive, ", "))
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()

@@ -459,7 +459,7 @@ func TestStop_SignalsTheRunnerAlone(t *testing.T) {
 	if err := l.Stop(t.Context(), task.Ref, "enough"); err != nil {
 		t.Fatal(err)
 	}
-	p.Hear(t)
+	p.AwaitTerm(t)
 	child.Lives(t)
 	if child.Terms() > 0 {
 		t.Error("a process beside the runner got the signal: the runner, not the launcher, interrupts its engine")

@@ -55,7 +55,7 @@ func (r record) trace() cleanup.Trace {
 	return cleanup.Trace{Boot: r.Boot, Session: r.PID, Start: r.PIDStart, Cgroup: r.Cgroup, Users: users}
 }
 
-// recover reads the records, ends what is left of tasks that have no end on record, and removes the
+// recover reads the records, ends the tasks that have no end on record, and removes the
 // directories and cgroups that have no record: their launcher died before the task began.
 func (l *Launcher) recover() error {
 	err := l.Read(func(b []byte) (*entry, error) {
@@ -120,8 +120,8 @@ func (l *Launcher) endCgroup(path string) {
 	defer timer.Stop()
 	var err error
 	for range 100 {
-		var left int
-		if left, err = cleanup.KillCgroup(path); left == 0 {
+		var remaining int
+		if remaining, err = cleanup.KillCgroup(path); remaining == 0 {
 			break
 		}
 		timer.Reset(10 * time.Millisecond)

@@ -72,8 +72,8 @@ func (l *Launcher) ours(rec record) (u *user, others, acting int) {
 	return u, others, acting
 }
 
-// unproven says what cannot be known about the end of a task whose runner was killed, where its processes are known
-// by their session alone.
+// unproven says that a process may have outlived a task whose runner was killed, where its processes are known by
+// their session alone.
 func (l *Launcher) unproven(rec record) string {
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
@@ -83,9 +83,9 @@ func (l *Launcher) unproven(rec record) string {
 	return "; a process of it that left its session on purpose may still run"
 }
 
-// killUser kills what is left of a task anywhere, by its user. While another task that may act has the same user, it
-// does nothing: nobody can tell whose a process is. Then the last of these tasks kills it.
-func (l *Launcher) killUser(rec record) (left int, err error) {
+// killUser kills all remaining processes of a task by its user. While another task that may act has the same user, it
+// does nothing: a process could belong to either. Then the last of these tasks kills it.
+func (l *Launcher) killUser(rec record) (remaining int, err error) {
 	if rec.EngineUID == 0 || rec.Boot != l.boot {
 		return 0, nil
 	}
@@ -169,9 +169,9 @@ func (l *Launcher) holdAgain(rec record) {
 	h.tasks++
 }
 
-// freeUser gives a task's user back. The last task that has it removes what it left outside of its directories, and
-// the last that could write a state returns its files to the launcher's user, so that whoever gets the number next
-// finds nothing of its own.
+// freeUser gives a task's user back. The last task that has it removes the files of that user outside of its
+// directories, and the last that could write a state returns its files to the launcher's user, so that the next task
+// with that user finds nothing of its own.
 func (l *Launcher) freeUser(rec record) {
 	if rec.EngineUID == 0 {
 		return
@@ -183,7 +183,7 @@ func (l *Launcher) freeUser(rec record) {
 	l.Mu.Unlock()
 	if u != nil && others == 0 {
 		if err := cleanup.DropFiles(rec.EngineUID, time.Now().Add(dropTime)); err != nil {
-			l.Log.Warn("files that a task left were not all removed", "task", rec.Ref, "err", err)
+			l.Log.Warn("not all files of a task removed", "task", rec.Ref, "err", err)
 		}
 	}
 	if h := l.holders[rec.StateDir]; h != nil {

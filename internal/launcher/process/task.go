@@ -184,7 +184,7 @@ func (l *Launcher) startIn(t *entry, spec *child.Spec, r launcher.Request, size 
 	return err
 }
 
-// mind sees a task to its end.
+// mind waits for the end of a task, stops it when asked to, and reports its end.
 func (l *Launcher) mind(t *entry) {
 	select {
 	case <-t.proc.Done():
@@ -237,7 +237,7 @@ func (l *Launcher) mind(t *entry) {
 	case killed:
 		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.Grace)
 	}
-	if killed || exit.Signal != 0 { // it did not end what its engine left behind
+	if killed || exit.Signal != 0 { // it did not end the processes that its engine left behind
 		rec.Text += l.unproven(rec)
 	}
 	if exit.Signal == syscall.SIGKILL && !killed && rec.Cgroup != "" && cleanup.KilledForMemory(rec.Cgroup) {
@@ -255,7 +255,7 @@ func (l *Launcher) mind(t *entry) {
 	}
 }
 
-// finish kills what is left of a task, cleans up behind it and reports it as stopped. It returns
+// finish kills the remaining processes of a task, cleans up behind it and reports it as stopped. It returns
 // false where the launcher gave up before the end was proven.
 func (l *Launcher) finish(rec record) bool {
 	if !l.clear(rec) {
@@ -276,7 +276,7 @@ func (l *Launcher) finish(rec record) bool {
 	rec.StoppedAt = l.Now().UTC()
 	// Only now may another task get its user and its state.
 	l.freeUser(rec)
-	// Of what has ended, no more is kept than others may ask for.
+	// Of a task that has ended, only the public part is kept.
 	ended := &entry{record: record{Record: rec.Record}, phase: launcher.Stopped}
 	// Where the end is lost, the task is found once more after a restart, and its end proven again.
 	if err := l.WriteEnd(rec.Ref, ended.record); err != nil {
@@ -289,7 +289,7 @@ func (l *Launcher) finish(rec record) bool {
 	return true
 }
 
-// clear kills what is left of a task until nothing is left. A process may die slowly, in the kernel or
+// clear kills the remaining processes of a task until there are none. A process may die slowly, in the kernel or
 // on a slow disk; until then the task is not over.
 func (l *Launcher) clear(rec record) bool {
 	began, warned := time.Now(), false
@@ -301,16 +301,16 @@ func (l *Launcher) clear(rec record) bool {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		left, err := cleanup.Kill(rec.trace(), l.boot)
-		if err == nil && left == 0 {
-			left, err = l.killUser(rec)
+		remaining, err := cleanup.Kill(rec.trace(), l.boot)
+		if err == nil && remaining == 0 {
+			remaining, err = l.killUser(rec)
 		}
-		if err == nil && left == 0 {
+		if err == nil && remaining == 0 {
 			return true
 		}
 		if !warned && time.Since(began) > lastWait {
 			warned = true
-			l.Log.Warn("processes of task do not die", "task", rec.Ref, "count", left, "err", err)
+			l.Log.Warn("processes of task do not die", "task", rec.Ref, "count", remaining, "err", err)
 		}
 		timer.Reset(pause)
 		select {
@@ -369,7 +369,7 @@ func (t *tail) close() {
 	_ = t.r.Close()
 }
 
-// rest reads what is in the pipe now and does not wait: the copying may have ended before it read all.
+// rest reads the bytes that are in the pipe now and does not wait: the copying may have ended before it read all.
 func (t *tail) rest() {
 	conn, err := t.r.SyscallConn()
 	if err != nil {
@@ -388,7 +388,7 @@ func (t *tail) rest() {
 	})
 }
 
-// text is what was kept.
+// text returns the kept output.
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

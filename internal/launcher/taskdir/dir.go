@@ -7,7 +7,7 @@
 // The lock of the directory keeps a second launcher out while the process of the first one lives. The same request at
 // the same time is one launch, and later it is the same task, until the record is forgotten. That is at least two
 // hours after the end was known, and not before the log was taken. A record is on disk as a whole before Write returns.
-// What a task costs does not depend on how many have ended: they are kept in their order, and nothing walks them.
+// The cost of a task does not depend on how many have ended: they are kept in their order, and nothing walks them.
 package taskdir
 
 import (
@@ -53,17 +53,17 @@ type Dir[E Entry] struct {
 	Now              func() time.Time
 
 	// Start is the launcher's own part of a launch. The task that it returns is on record and may act. Begun,
-	// which may be nil, is then called with the task and with the lock held. Refusal says what an error of Start
-	// means. They are set once.
+	// which may be nil, is then called with the task and with the lock held. Refusal classifies an error of Start. They
+	// are set once.
 	Start   func(ctx context.Context, ref string, r launcher.Request) (E, error)
 	Begun   func(e E)
 	Refusal func(err error) *launcher.Refusal
 
 	Work sync.WaitGroup // of launches and of goroutines for tasks: closing a launcher waits for it
 
-	Mu      sync.Mutex      // guards what follows and all entries
+	Mu      sync.Mutex      // guards the fields below and all entries
 	Entries map[string]E    // by reference: living tasks, and for some time those that ended
-	Active  map[string]E    // those of them that List tells
+	Active  map[string]E    // those of them that List returns
 	Pending map[string]bool // references of launches that are under way
 	Closed  bool            // no task is launched any more
 
@@ -73,12 +73,12 @@ type Dir[E Entry] struct {
 	journal   *journal
 	ended     []E           // in the order in which that was known
 	passed    int           // how many were dropped from the front of ended
-	old       []E           // of these, those that are still known because something of them is left
+	old       []E           // of these, those that are still known because they have leftovers or a log
 	pruned    time.Time     // when old tasks were last forgotten
 	changed   chan struct{} // closed, and replaced, when a task has stopped
 }
 
-// key is what makes two requests the same.
+// key identifies a request: two with the same key are the same.
 type key struct {
 	workflow  string
 	attempt   int
@@ -141,8 +141,7 @@ func (d *Dir[E]) Unlock() error {
 	return nil
 }
 
-// Keep moves what a task left for others out of its directory: its log and its providers. No process of the task may be
-// left.
+// Keep moves the log and the providers of a task out of its directory. All processes of the task must have ended.
 func (d *Dir[E]) Keep(ref, workDir string) error {
 	err := d.SpoolDir.Keep(ref, workDir)
 	if d.Providers != nil {
@@ -254,7 +253,7 @@ func (d *Dir[E]) Add(e E) {
 	}
 }
 
-// Ended notes that a known task has stopped, and tells the watchers. The lock is held.
+// Ended notes that a known task has stopped, and notifies the watchers. The lock is held.
 func (d *Dir[E]) Ended(e E) {
 	r := e.Base()
 	d.Entries[r.Ref], d.Active[r.Ref] = e, e
@@ -273,15 +272,15 @@ func (d *Dir[E]) Acknowledge(ref string) {
 		return
 	}
 	e.Base().Acknowledged = true
-	d.Rest(e)
-	if err := d.journal.tell(ref, noteAcknowledged); err != nil {
-		d.Log.Warn("that an end was reported is not recorded; the next start repeats the report", "task", ref, "err", err)
+	d.Retire(e)
+	if err := d.journal.note(ref, noteAcknowledged); err != nil {
+		d.Log.Warn("acknowledgement of an end not recorded; the next start repeats the report", "task", ref, "err", err)
 	}
 }
 
-// Rest makes a task one of the past if there is nothing to do about it any more. The lock is held.
-func (d *Dir[E]) Rest(e E) {
-	if r := e.Base(); r.Acknowledged && !r.Left {
+// Retire takes a task from the active ones if nothing remains to be done about it. The lock is held.
+func (d *Dir[E]) Retire(e E) {
+	if r := e.Base(); r.Acknowledged && !r.HasLeftovers {
 		delete(d.Active, r.Ref)
 	}
 }
@@ -333,21 +332,21 @@ func (d *Dir[E]) Unended() []string {
 }
 
 // Watch implements launcher.Watcher. It returns nil when ctx ends. A call begins with the stopped tasks that are still
-// known and not settled, and then tells of each that stops.
+// known and not acknowledged, and then reports each that stops.
 func (d *Dir[E]) Watch(ctx context.Context, stopped func(context.Context, launcher.Task)) error {
 	next := 0 // of all that have stopped, the first that this call has not looked at
 	for first := true; ; first = false {
 		d.Mu.Lock()
 		changed := d.changed
-		var news []launcher.Task
+		var stops []launcher.Task
 		for _, e := range d.ended[max(0, next-d.passed):] {
 			if !first || !e.Base().Acknowledged {
-				news = append(news, public(e))
+				stops = append(stops, public(e))
 			}
 		}
 		next = d.passed + len(d.ended)
 		d.Mu.Unlock()
-		for _, t := range news {
+		for _, t := range stops {
 			select {
 			case <-ctx.Done():
 				return nil

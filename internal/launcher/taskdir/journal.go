@@ -28,8 +28,8 @@ const (
 
 // journal keeps the records of tasks in a few files, so that a task costs none of its own. Each line is a record of a
 // task, which replaces those before it, or a note about one. Lines are only added. The oldest file is removed when it
-// has no record of a task that is known. What it still has of such tasks is written again once others are too old to
-// be known, so that one long task does not keep a file.
+// has no record of a task that is known. Its lines about such tasks are copied to the newest file once the other
+// tasks are too old to be known, so that one long task does not keep a file.
 //
 // A kill or a power failure may cut off the end of a file. Therefore each process begins a file of its own, and a line
 // that cannot be read counts for nothing: the one before it is the record.
@@ -38,7 +38,7 @@ type journal struct {
 	now func() time.Time
 	log *slog.Logger
 
-	mu    sync.Mutex          // guards what follows
+	mu    sync.Mutex          // guards the fields below
 	files []*segment          // the oldest first
 	out   *segment            // the last of files, to which lines are added; nil: the next line begins one
 	over  bool                // the directory may be another launcher's by now
@@ -53,13 +53,13 @@ type segment struct {
 	file   *os.File     // nil if an earlier process wrote it
 	size   atomic.Int64 // of its whole lines
 
-	syncing sync.Mutex // held by one: what the others have written meanwhile is then on disk too
+	syncing sync.Mutex // held by one: lines that the others have written meanwhile are then on disk too
 	synced  int64      // size that is on disk
 }
 
-// What a note says about a task.
+// The notes about a task.
 const (
-	noteAcknowledged = "settled" // nobody needs to be told of its end any more
+	noteAcknowledged = "settled" // its end need not be reported any more
 	noteGone         = "gone"    // it never began
 )
 
@@ -98,9 +98,9 @@ func (j *journal) put(ref string, record any, durable bool) error {
 	return err
 }
 
-// tell adds a note about a task. The power may take it back.
-func (j *journal) tell(ref, what string) error {
-	line, err := json.Marshal(note{ref, what})
+// note adds a note about a task. A power failure may undo it.
+func (j *journal) note(ref, text string) error {
+	line, err := json.Marshal(note{ref, text})
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (j *journal) has(ref string) bool {
 	return j.home[ref] != nil
 }
 
-// forget says that nobody needs the record of a task any more.
+// forget says that the record of a task is not needed any more.
 func (j *journal) forget(ref string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -177,15 +177,15 @@ func (j *journal) begin() error {
 	s.file = file
 	j.files, j.out = append(j.files, s), s
 	for old := j.files[0]; err == nil && s.begun.Sub(old.begun).Abs() > Keep+segmentTime; old = j.files[0] {
-		if err = errors.Join(j.carry(old), j.drop()); err != nil {
+		if err = errors.Join(j.copyFrom(old), j.drop()); err != nil {
 			j.log.Warn("old records of tasks not removed", "path", j.path(old), "err", err) // the next segment tries again
 		}
 	}
 	return nil
 }
 
-// carry writes again what an old segment has of known tasks. The lock is held.
-func (j *journal) carry(old *segment) error {
+// copyFrom copies the lines of an old segment about known tasks. The lock is held.
+func (j *journal) copyFrom(old *segment) error {
 	b, err := os.ReadFile(j.path(old))
 	if err != nil {
 		return err
@@ -214,14 +214,14 @@ func (j *journal) carry(old *segment) error {
 	return nil
 }
 
-// drop removes the oldest segments, as long as nobody needs them. The lock is held.
+// drop removes the oldest segments that are not needed. The lock is held.
 func (j *journal) drop() error {
 	for len(j.files) > 0 && j.files[0].tasks == 0 {
 		old := j.files[0]
 		if j.out == old {
 			j.out = nil
 		}
-		if j.out != nil { // it may have what replaces a record of the old one
+		if j.out != nil { // it may have the line that replaces a record of the old one
 			if err := j.out.sync(j.out.size.Load()); err != nil {
 				return err
 			}
@@ -246,7 +246,7 @@ func (j *journal) close() {
 
 func (s *segment) close() {
 	if s.file != nil {
-		_ = s.file.Close() // what must be on disk is there
+		_ = s.file.Close() // the durable lines are on disk
 	}
 }
 
@@ -265,9 +265,9 @@ func (s *segment) sync(size int64) error {
 	return nil
 }
 
-// read reads what earlier processes wrote. Take is given the lines of a task, the last one first, until it takes one.
-// Read returns the tasks whose end is settled.
-func (j *journal) read(take func(ref string, record []byte) error) (settled map[string]bool, err error) {
+// read reads the files of earlier processes. Take is given the lines of a task, the last one first, until it takes
+// one. Read returns the tasks whose end is acknowledged.
+func (j *journal) read(take func(ref string, record []byte) error) (acknowledged map[string]bool, err error) {
 	names, err := os.ReadDir(j.dir)
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (j *journal) read(take func(ref string, record []byte) error) (settled map[
 		}
 	}
 	slices.SortFunc(j.files, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
-	settled = map[string]bool{}
+	acknowledged = map[string]bool{}
 	gone := map[string]bool{}
 	for _, s := range slices.Backward(j.files) {
 		b, err := os.ReadFile(j.path(s))
@@ -290,13 +290,13 @@ func (j *journal) read(take func(ref string, record []byte) error) (settled map[
 		}
 		if len(j.home) == 0 { // so that it does not grow step by step
 			lines := bytes.Count(b, []byte("\n"))
-			j.home, settled = make(map[string]*segment, lines/2), make(map[string]bool, lines/2)
+			j.home, acknowledged = make(map[string]*segment, lines/2), make(map[string]bool, lines/2)
 		}
 		var broken error
 		bad := eachLine(b, func(l line) {
 			switch {
 			case l.note == noteAcknowledged:
-				settled[l.ref] = true
+				acknowledged[l.ref] = true
 			case l.note == noteGone:
 				gone[l.ref] = true
 			case gone[l.ref] || j.home[l.ref] != nil:
@@ -318,7 +318,7 @@ func (j *journal) read(take func(ref string, record []byte) error) (settled map[
 			}
 		}
 	}
-	return settled, nil
+	return acknowledged, nil
 }
 
 // line is a line of a journal.

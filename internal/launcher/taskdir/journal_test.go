@@ -131,24 +131,24 @@ func TestHistory_IsNotLookedAtForATask(t *testing.T) {
 			h.Acknowledge(ref)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		told, watched := make(chan string), make(chan error)
+		stopped, watched := make(chan string), make(chan error)
 		go func() {
-			watched <- h.Watch(ctx, func(_ context.Context, t launcher.Task) { told <- t.Ref })
+			watched <- h.Watch(ctx, func(_ context.Context, t launcher.Task) { stopped <- t.Ref })
 		}()
-		first := h.launch(t, ended) // until it is told of, the watch may be at the beginning
+		first := h.launch(t, ended) // until its stop is reported, the watch may be at the beginning
 		h.end(t, first)
-		if got := <-told; got != first {
-			t.Fatalf("told of %s, want %s", got, first)
+		if got := <-stopped; got != first {
+			t.Fatalf("got the stop of %s, want %s", got, first)
 		}
 		h.Acknowledge(first)
 		before := h.looks.Load()
 		ref := h.launch(t, ended+1)
 		h.end(t, ref)
-		if got := <-told; got != ref {
-			t.Fatalf("told of %s, want %s", got, ref)
+		if got := <-stopped; got != ref {
+			t.Fatalf("got the stop of %s, want %s", got, ref)
 		}
 		if tasks, err := h.List(t.Context()); err != nil || len(tasks) != 1 || tasks[0].Ref != ref {
-			t.Errorf("got %+v, %v; want the one that is not settled", tasks, err)
+			t.Errorf("got %+v, %v; want the one that is not acknowledged", tasks, err)
 		}
 		h.Acknowledge(ref)
 		if tasks, err := h.Describe(t.Context(), ref); err != nil || len(tasks) != 1 {
@@ -187,9 +187,9 @@ func TestRestart_NobodyIsToldTwice(t *testing.T) {
 		if start == 0 {
 			h.end(t, refs[3])
 		}
-		untold := []string{refs[1], refs[3]}
-		slices.Sort(untold)
-		launchertest.Untold(t, h, untold, []string{refs[0], refs[2]})
+		pending := []string{refs[1], refs[3]}
+		slices.Sort(pending)
+		launchertest.CheckAcknowledged(t, h, pending, []string{refs[0], refs[2]})
 		if len(h.Entries) != len(refs) {
 			t.Errorf("%d tasks are known, want %d: one was forgotten", len(h.Entries), len(refs))
 		}
@@ -213,25 +213,25 @@ func TestJournal_KeepsWhatIsKnownAndNoMore(t *testing.T) {
 	long, late := h.launch(t, -1), h.launch(t, -2)
 	h.end(t, late)
 	h.Acknowledge(late)
-	most, refs := 0, []string{}
+	maxFiles, refs := 0, []string{}
 	for i := range 100 {
 		at = at.Add(5 * time.Minute)
 		ref := h.launch(t, i)
 		h.end(t, ref)
 		h.Acknowledge(ref)
 		refs = append(refs, ref)
-		most = max(most, len(names(t, dir))-1)
+		maxFiles = max(maxFiles, len(names(t, dir))-1)
 		if i == 50 {
 			h.close(t)
 			h = openHome(t, dir, now)
 		}
 	}
-	if most > 20 {
-		t.Errorf("%d files at once, want those of two hours and a quarter, and of as long before the restart", most)
+	if maxFiles > 20 {
+		t.Errorf("%d files at once, want those of two hours and a quarter, and of as long before the restart", maxFiles)
 	}
 	h.close(t)
 	h = openHome(t, dir, now)
-	launchertest.Untold(t, h, nil, refs[len(refs)-24:])
+	launchertest.CheckAcknowledged(t, h, nil, refs[len(refs)-24:])
 	if left := h.Unended(); !slices.Equal(left, []string{long}) {
 		t.Errorf("living: got %v, want %s", left, long)
 	}

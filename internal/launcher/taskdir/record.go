@@ -40,8 +40,8 @@ type Record struct {
 	Reason workflow.Reason `json:"reason,omitempty"`
 
 	Since        time.Time `json:"-"` // when its end was known to this launcher
-	Acknowledged bool      `json:"-"` // nobody needs to be told of its end any more
-	Left         bool      `json:"-"` // something of it is still to be removed, so it stays known
+	Acknowledged bool      `json:"-"` // its end need not be reported any more
+	HasLeftovers bool      `json:"-"` // its container or directory is still to be removed, so it stays known
 }
 
 // RecordOf makes the record of a task that begins.
@@ -107,7 +107,7 @@ func (d *Dir[E]) WriteEnd(ref string, record any) error {
 // Read reads the records of an earlier launcher. It puts unreadable ones aside.
 func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 	var tasks []E
-	settled, err := d.journal.read(func(ref string, b []byte) error {
+	acknowledged, err := d.journal.read(func(ref string, b []byte) error {
 		e, err := decode(b)
 		if err == nil && e.Base().Ref != ref {
 			err = errors.New("record of another task")
@@ -123,8 +123,8 @@ func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 	now := d.Now()
 	for _, e := range tasks {
 		r := e.Base()
-		// Who was not told of an end gets the whole time for it. Now carries the clock that is never set.
-		r.Acknowledged, r.Since = settled[r.Ref], now
+		// An end that was not acknowledged stays known for the whole time. Now has the monotonic clock, which is never set.
+		r.Acknowledged, r.Since = acknowledged[r.Ref], now
 		if r.Acknowledged {
 			r.Since = now.Add(-max(0, now.Sub(r.StoppedAt)))
 		}
@@ -135,7 +135,7 @@ func (d *Dir[E]) Read(decode func(b []byte) (E, error)) error {
 		d.Add(e)
 		if e.Phase() == launcher.Stopped {
 			d.ended = append(d.ended, e)
-			d.Rest(e)
+			d.Retire(e)
 		}
 	}
 	return nil
@@ -146,7 +146,7 @@ func (d *Dir[E]) RemoveRecord(ref string) error {
 	if !d.journal.has(ref) {
 		return nil
 	}
-	if err := errors.Join(d.journal.tell(ref, noteGone), d.journal.forget(ref)); err != nil {
+	if err := errors.Join(d.journal.note(ref, noteGone), d.journal.forget(ref)); err != nil {
 		return fmt.Errorf("forget task %s: %w", ref, err)
 	}
 	return nil
@@ -181,7 +181,7 @@ func (d *Dir[E]) prune() {
 	}
 	d.old = slices.DeleteFunc(d.old, func(e E) bool {
 		r := e.Base()
-		if r.Left || d.Has(r.Ref) {
+		if r.HasLeftovers || d.Has(r.Ref) {
 			return false
 		}
 		d.drop(r)
@@ -213,7 +213,7 @@ func (d *Dir[E]) Sweep(spared map[string]bool) {
 	}
 }
 
-// RemoveWork removes the own directory of a task, but for the states in it that nothing else has.
+// RemoveWork removes the own directory of a task, except the states in it that exist nowhere else.
 func (d *Dir[E]) RemoveWork(ref string) error {
 	if !IsRef(ref) {
 		return errors.New("the directory does not belong to a task and is not removed")

@@ -20,11 +20,12 @@ const maxSpools = 64
 // SpoolDir keeps spools in a directory, named by their tasks. It is a launcher.Spooler.
 type SpoolDir struct {
 	Dir   string
-	Owner int // the user of runners, who owns all spools
+	Owner int // the user of runners, which owns all spools
 	Now   func() time.Time
 }
 
-// Keep moves the spool of a task, if there is one, out of the task's directory. No process of the task may be left.
+// Keep moves the spool of a task, if there is one, out of the task's directory. All processes of the task must have
+// ended.
 func (s *SpoolDir) Keep(ref, workDir string) error {
 	from := filepath.Join(workDir, task.SpoolName)
 	if info, err := os.Lstat(from); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {

@@ -47,7 +47,8 @@ func (d *Dir[E]) checkStates(r launcher.Request) error {
 // launcher makes them so, because the next one to use a data directory may be of another kind.
 const passed = 0o711
 
-// MakeState makes the directory of a state. Where it may not, the error is final and says whose the directory is.
+// MakeState makes the directory of a state. Where it may not, the error is final and names the owner of the
+// directory.
 func (d *Dir[E]) MakeState(dir string) error {
 	root, err := os.OpenRoot(d.StateRoot)
 	if err != nil {
@@ -63,7 +64,7 @@ func (d *Dir[E]) MakeState(dir string) error {
 	}
 	err = root.Mkdir(dir, 0o700)
 	if err == nil {
-		err = root.Chmod(dir, 0o700) // whatever the umask took away
+		err = root.Chmod(dir, 0o700) // also where the umask took bits away
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return barred(fmt.Errorf("make directory for state: %w", err), d.State(above))
@@ -96,7 +97,7 @@ func widen(root *os.Root, name string) error {
 	return root.Chmod(name, info.Mode().Perm()|passed)
 }
 
-// barred says of an error of permission whose the directory is, and what heals it.
+// barred adds to an error of permission the owner of the directory and the remedy.
 func barred(err error, dir string) error {
 	info, serr := os.Stat(dir)
 	if serr != nil || !errors.Is(err, fs.ErrPermission) {
@@ -107,7 +108,7 @@ func barred(err error, dir string) error {
 		err, dir, owner, info.Mode().Perm(), us, us, dir)
 }
 
-// GiveState gives the directory of a state and what is in it to a user. It leaves files with a second name alone: see
+// GiveState gives the directory of a state and its files to a user. It leaves files with a second name alone: see
 // disk.Give.
 func (d *Dir[E]) GiveState(dir string, uid int) error {
 	all, err := os.OpenRoot(d.StateRoot)
@@ -120,8 +121,8 @@ func (d *Dir[E]) GiveState(dir string, uid int) error {
 		return fmt.Errorf("open directory for states: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	left, err := disk.Give(root, uid, uid, 0)
-	for _, name := range left {
+	skipped, err := disk.Give(root, uid, uid, 0)
+	for _, name := range skipped {
 		d.Log.Warn("file of a state not given to its user, because it has a second name", "state", dir, "file", name)
 	}
 	if err != nil {

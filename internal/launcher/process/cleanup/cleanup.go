@@ -1,5 +1,5 @@
-// Package cleanup finds the processes that are left of a task on this machine, in a cgroup or in a session, and
-// kills them. It checks each process before it sends a signal, so that a later one with the same number is spared.
+// Package cleanup finds the remaining processes of a task on this machine, in a cgroup or in a session, and kills
+// them. It checks each process before it sends a signal, so that a later one with the same number is spared.
 package cleanup
 
 import (
@@ -15,26 +15,26 @@ import (
 type Trace struct {
 	Boot    string   // of the machine, or the container, that they ran in
 	Session int      // the number of the session, and of the process that leads it
-	Start   uint64   // when that process began, as ProcessStart tells it
+	Start   uint64   // when that process began, as ProcessStart returns it
 	Cgroup  string   // the directory of their cgroup; empty means none
 	Users   []uint32 // the users that they run as, because another session may have got the same number
 }
 
-// Kill kills what is left in the cgroup, or else in the session. It returns a lower bound of how many processes
-// there were. Call it until it returns 0 without an error: then nothing is left. boot is what Boot returns now.
+// Kill kills the processes in the cgroup, or else in the session. It returns a lower bound of how many there were.
+// Call it until it returns 0 without an error: then none remains. boot is the value of Boot now.
 func Kill(t Trace, boot string) (int, error) {
 	if t.Boot != boot {
 		return 0, nil
 	}
 	if t.Cgroup != "" {
-		left, err := KillCgroup(t.Cgroup)
+		killed, err := KillCgroup(t.Cgroup)
 		if !errors.Is(err, fs.ErrNotExist) {
-			return left, err
+			return killed, err
 		}
 	}
-	left, err := killSession(t)
-	if left > 0 || err != nil {
-		return left, err
+	killed, err := killSession(t)
+	if killed > 0 || err != nil {
+		return killed, err
 	}
 	// The first list may have missed a process that began while it was read; the second cannot.
 	return killSession(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// everybodys are the directories in which every user may leave files, those of message queues included.
-var everybodys = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"}
+// shared are the directories in which every user may leave files, those of message queues included.
+var shared = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue"}
 
 const (
 	maxDepth  = 200 // of directories that are removed: each level holds a descriptor
@@ -20,14 +20,14 @@ const (
 
 var errRest = errors.New("more than could be removed in time")
 
-// DropFiles removes what a user that has no process any more has left in the directories of everybody, and its shared
-// memory, semaphores and message queues. It follows no link and removes nothing else. What cannot be removed before
-// the time is over becomes root's and is closed to others, so that whoever gets the user next cannot use it.
+// DropFiles removes the files of a user without processes in the shared directories, and its shared memory,
+// semaphores and message queues. It follows no link and removes nothing else. A file that cannot be removed before
+// the time is over becomes root's and is closed to others, so that the next task with that user cannot use it.
 func DropFiles(uid uint32, by time.Time) error {
 	errs := []error{dropMemory(uid)}
 	mounted, done := queues()
 	defer done()
-	for _, dir := range append([]string{mounted}, everybodys...) {
+	for _, dir := range append([]string{mounted}, shared...) {
 		errs = append(errs, dropIn(dir, uid, by))
 	}
 	return errors.Join(errs...)

@@ -19,12 +19,11 @@ import (
 const threadTime = 5 * time.Second
 
 // KillUser kills every process of a user, however it left its session. It returns a lower bound of how many processes
-// there were. Call it until it returns 0 without an error: then none is left. It is for root and for a user that is
+// there were. Call it until it returns 0 without an error: then none remains. It is for root and for a user that is
 // not root and that nobody else has.
-//
-// One process after the other would lose against a swarm that forks faster. So a thread becomes that user, without
-// any capability, and sends one signal to all that it may signal: the kernel decides which those are, and lets no
-// process in between begin another (kill(2), "If pid equals -1").
+// Killing one process after the other would lose against processes that fork faster. So a thread becomes that user,
+// without any capability, and sends one signal to all that it may signal: the kernel decides which those are, and
+// lets no process in between begin another (kill(2), "If pid equals -1").
 func KillUser(uid uint32) (int, error) {
 	if uid == 0 {
 		return 0, errors.New("kill processes of a user: root is not one")
@@ -71,8 +70,8 @@ func killAs(uid uint32) error {
 }
 
 // ownThread runs do on a thread that then ends. The first thread of a process never does (the runtime keeps it), and
-// the process would look as if it were what that thread has become; so if it comes first, it is held until another
-// one has come.
+// the whole process would seem to have that thread's user; so if it comes first, it is held until another one has
+// come.
 func ownThread(do func()) {
 	go func() {
 		runtime.LockOSThread() // for good: the runtime ends the thread with this goroutine
@@ -87,8 +86,8 @@ func ownThread(do func()) {
 	}()
 }
 
-// become gives the calling thread alone to a user, without a way back. With a capability left, it could signal
-// everybody, so all go by name, and each step is checked.
+// become gives the calling thread alone to a user, without a way back. With a remaining capability it could signal
+// everybody, so all are dropped by name, and each step is checked.
 func become(uid uint32) error {
 	// That of package syscall changes all threads.
 	if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
