@@ -80,9 +80,9 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 // was restored. No caller of the API can make one: a gateway's events have the request inside.
 type restored struct{}
 
-// decode tells the events of the function apart: a request of an HTTP API in payload format 2.0, one of a REST API in
-// payload format 1.0, restored, or a schedule (EventBridge's own event, or an empty object), which is nil. It is a pure
-// function.
+// decode distinguishes the events of the function: a request of an HTTP API in payload format 2.0, one of a REST API
+// in payload format 1.0, restored, or a schedule (EventBridge's own event, or an empty object), which is nil. It is a
+// pure function.
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 func decode(raw []byte) (any, error) {
 	var shape map[string]json.RawMessage
@@ -184,7 +184,8 @@ func (f *function) pass(ctx context.Context) error {
 	return err
 }
 
-// restored ends what would go on by itself in a table that was restored, and answers how many of each.
+// restored ends the runs and schedules that would go on by themselves in a restored table, and answers how many of
+// each.
 func (f *function) restored(ctx context.Context) (any, error) {
 	out, err := f.plane.Restored(ctx)
 	f.log.InfoContext(ctx, "records restored", "ended", out.String(), "err", err)

@@ -67,13 +67,13 @@ func run(ctx context.Context, getenv func(string) string) error {
 func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	env := boot.Read(getenv)
 	cfg, log := env.AWS(), env.Log(logTo)
-	bucket := env.Text("DAYFLY_LOG_BUCKET", "") // of what is beyond the first MiB of a log; none means that the table has it too
+	bucket := env.Text("DAYFLY_LOG_BUCKET", "") // of logs beyond their first MiB; none means that the table has all
 	table := env.Required("DAYFLY_TABLE", "the name of the control plane's DynamoDB table")
 	var admin *boot.Secret
 	if env.OneOf("DAYFLY_MODE", modeAll, modeAll, modeLongPolls) == modeAll {
 		admin = boot.SecretsManager(cfg, "the admin token", env.Required("DAYFLY_ADMIN_TOKEN_SECRET", "the ARN of the secret with the first admin's token"))
 	}
-	var webhooks func(context.Context) ([]byte, error) // what the secrets of webhooks are made from
+	var webhooks func(context.Context) ([]byte, error) // the key from which the secrets of webhooks are derived
 	if arn := env.Text("DAYFLY_WEBHOOK_KEY_SECRET", ""); arn != "" {
 		key := boot.SecretsManager(cfg, "the key of webhooks", arn)
 		webhooks = func(ctx context.Context) ([]byte, error) {
@@ -90,7 +90,7 @@ func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 			env.Wrong("DAYFLY_AUDIT_FORWARD", "%v", err)
 		}
 	}
-	active := env.Int("DAYFLY_ORGANIZATION_LIMIT", 150, 1, 100_000) // most active workflows of an organization
+	active := env.Int("DAYFLY_ORGANIZATION_LIMIT", 150, 1, 100_000) // limit of active workflows of an organization
 	quota, err := api.ParseLogQuota(env.Text("DAYFLY_LOG_QUOTA", ""))
 	if err != nil {
 		env.Wrong("DAYFLY_LOG_QUOTA", "%v", err)

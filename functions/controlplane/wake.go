@@ -22,11 +22,11 @@ const warmFor = 5 * time.Second
 
 // waker wakes a pool by invoking its function (Lambda API reference, Invoke).
 //
-// It does not wait for the answer, which takes longer than all else: a wake counts as sent once its request was handed
-// to a connection that was opened or used within warmFor. The kernel sends it at once, also if Lambda freezes the
-// process then. A goroutine reads the answer: while the process goes on, or when it is thawed for another invocation. A
-// refusal is logged then. A wake that is lost all the same is repeated by the next commit that owes one, from 2 s on,
-// and the schedule of the pool finds the work in any case.
+// It does not wait for the answer, which takes longer than everything else: a wake counts as sent once its request
+// was handed to a connection that was opened or used within warmFor. The kernel sends it at once, also if Lambda
+// freezes the process then. A goroutine reads the answer: while the process goes on, or when it is thawed for another
+// invocation. A refusal is logged then. A wake that is lost all the same is repeated by the next commit that owes
+// one, from 2 s on, and the schedule of the pool finds the work in any case.
 type waker struct {
 	cfg       aws.Config
 	log       *slog.Logger
@@ -101,7 +101,7 @@ func (w *waker) Wake(ctx context.Context, target string) error {
 	return fmt.Errorf("invoke %s: %w", target, err)
 }
 
-// answered logs what came of a wake that was sent. An answer that did not arrive says nothing: the process may have
+// answered logs the result of a wake that was sent. An answer that did not arrive says nothing: the process may have
 // been frozen.
 func (w *waker) answered(ctx context.Context, target string, err error) {
 	switch {

@@ -42,8 +42,8 @@ func run(ctx context.Context, getenv func(string) string) error {
 	return nil
 }
 
-// build reads the environment and makes the clients, once for each process. Which secrets a delivery may name is said by
-// the role of the function.
+// build reads the environment and makes the clients, once for each process. The role of the function decides which
+// secrets a delivery may name.
 func build(getenv func(string) string, logTo io.Writer) (*function, error) {
 	env := boot.Read(getenv)
 	cfg, log := env.AWS(), env.Log(logTo)
@@ -74,7 +74,7 @@ type function struct {
 	log       *slog.Logger
 }
 
-// handle performs what waits. What it has no time for waits for the next invocation.
+// handle performs waiting deliveries. Those for which it has no time wait for the next invocation.
 func (f *function) handle(ctx context.Context, _ json.RawMessage) error {
 	boot.Began(ctx, f.log, "")
 	ctx, cancel := boot.Until(ctx, margin)

@@ -21,7 +21,7 @@ const (
 	modeDeadLetters = "dead-letters"
 )
 
-// settings are what the environment says.
+// settings are the settings in the environment.
 type settings struct {
 	mode       string
 	serviceURL string
@@ -60,7 +60,7 @@ func each(handle func(ctx context.Context, msg queue.Message) dispatcher.Disposi
 	}
 }
 
-// decider makes what the mode asks for.
+// decider makes the decider of the mode.
 func (s settings) decider(upstream dispatcher.Upstream, tasks launcher.Launcher) (decider, error) {
 	if s.mode == modeDeadLetters {
 		return each(dispatcher.NewDeadLetters(upstream, tasks, nil, s.tasks.Log).Handle), nil
@@ -85,13 +85,13 @@ type hider interface {
 	Hide(ctx context.Context, receipt string, d time.Duration) error
 }
 
-// handle decides about each message of a batch and answers which of them go back. Those are hidden for as long as
-// was decided; Lambda deletes the others.
+// handle decides about each message of a batch and answers which of them go back. Those are hidden for the time of
+// their disposition; Lambda deletes the others.
 func (f *function) handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
 	boot.Began(ctx, f.log, "")
 	began := time.Now()
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launches.Margin {
-		f.log.Error("batch given back: the function's timeout leaves no time for a launch", "left", time.Until(end))
+		f.log.Error("batch given back: the function's timeout leaves no time for a launch", "remaining", time.Until(end))
 	}
 	ctx, cancel := boot.Until(ctx, endMargin)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 // invokeTime bounds the call that invokes the deliverer.
 const invokeTime = 3 * time.Second
 
-// deliveries has the deliverer perform what waits, in a function of its own: what it calls may be slow, and the poller
-// has the permission for nothing of it. A call that fails is only logged: the next poll is told of deliveries again.
+// deliveries has the deliverer perform waiting deliveries, in a function of its own: the calls may be slow, and the
+// poller has no permission for them. A call that fails is only logged: the next poll reports deliveries again.
 type deliveries struct {
 	caller    boot.Caller
 	deliverer string // name or ARN of the function; empty: this stack has none
@@ -21,7 +21,7 @@ type deliveries struct {
 	group     sync.WaitGroup
 }
 
-// wait is told by the poller that some wait. It does not block.
+// wait notes that deliveries wait; the poller calls it. It does not block.
 func (d *deliveries) wait() {
 	if d.deliverer == "" {
 		return
@@ -39,5 +39,5 @@ func (d *deliveries) wait() {
 	})
 }
 
-// invoked returns when no call is under way: nothing may be left when the invocation ends.
+// invoked returns when no call is under way: none may be open when the invocation ends.
 func (d *deliveries) invoked() { d.group.Wait() }

@@ -24,8 +24,8 @@ const (
 	byWake     = "wake"
 )
 
-// trigger says what invoked the function. A wake carries nothing, a schedule carries what it was given. An event that
-// cannot be read is taken for a schedule, which does no harm.
+// trigger reads from the event whether a wake or a schedule invoked the function. A wake is empty, a schedule has its
+// configured text. An event that cannot be read is taken for a schedule, which does no harm.
 func trigger(event []byte) string {
 	var fields map[string]json.RawMessage
 	event = bytes.TrimSpace(event)
@@ -38,13 +38,13 @@ func trigger(event []byte) string {
 // depthFor is longer than the time between two schedules, each of which looks at the queue: so a wake need not.
 const depthFor = 2 * time.Minute
 
-// held is a queue whose depth counts also what was received and not deleted: launches that are under way.
+// held is a queue whose depth counts also messages that were received and not deleted: launches that are under way.
 type held struct{ *sqs.Queue }
 
 // Depth implements poller.Queue.
 func (h held) Depth(ctx context.Context) (int, error) { return h.Held(ctx) }
 
-// margin is kept of an invocation's time for giving back what could not be queued.
+// margin is kept of an invocation's time for giving back jobs that could not be queued.
 const margin = 5 * time.Second
 
 // function handles invocations, one at a time.
@@ -57,7 +57,7 @@ type function struct {
 	log        *slog.Logger
 }
 
-// handle polls once: for the window when it is the schedule's turn; on a wake until a claim comes back
+// handle polls once: for the window when the schedule invoked it; on a wake until a claim comes back
 // short, so that wakes do not pile up behind one another.
 func (f *function) handle(ctx context.Context, event []byte) error {
 	boot.Began(ctx, f.log, "")
@@ -89,9 +89,9 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	return nil
 }
 
-// prepare reads, all at once, what a new process does not know yet and an older one knows no longer. It fails if the
-// ticket keys cannot be read, because nothing could be sealed then. The others are read again when they are needed,
-// and that call says what is wrong.
+// prepare reads, all at once, the secrets and settings that this process does not know yet or no longer. It fails if
+// the ticket keys cannot be read, because nothing could be sealed then. The others are read again when they are
+// needed, and that call reports the error.
 func (f *function) prepare(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return f.keys.Load(ctx) })

@@ -1,5 +1,5 @@
 // Command reaper is the function that repairs: it gets the ends of tasks from ECS, and sweeps every few minutes for
-// what no event reported.
+// ends that no event reported.
 package main
 
 import (

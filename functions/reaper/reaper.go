@@ -17,22 +17,22 @@ import (
 // margin is kept of an invocation's time for its last log line.
 const margin = 2 * time.Second
 
-// function handles the events. Events of ECS come at least once and in any order. Only ends are acted
-// on, an end is final, and saying it twice changes nothing: so neither order nor duplicates matter, and
-// nothing needs to be remembered between two events.
+// function handles the events. Events of ECS come at least once and in any order. Only ends are acted on, an end is
+// final, and a second report changes nothing: so neither order nor duplicates matter, and nothing needs to be
+// remembered between two events.
 type function struct {
 	reaper *reaper.Reaper
 	log    *slog.Logger
 }
 
-// event is what the function was invoked with.
+// event is the event of an invocation.
 type event struct {
 	sweep   bool
 	task    launcher.Task // of a change of a task's state
 	version int64         // of that change; the same in duplicates
 }
 
-// decode tells the events of the function apart: an ECS task state change, EventBridge's own schedule event, or
+// decode distinguishes the events of the function: an ECS task state change, EventBridge's own schedule event, or
 // an empty object, which asks for a sweep too. It is a pure function.
 func decode(raw []byte) (event, error) {
 	var shape map[string]json.RawMessage
@@ -51,8 +51,8 @@ func decode(raw []byte) (event, error) {
 	return event{}, fmt.Errorf("the event is %.80q, neither an ECS Task State Change nor a schedule: the function's trigger is set up wrongly", kind)
 }
 
-// Handle takes one event. An error makes Lambda try an event of ECS again; the next sweep repairs what
-// is not taken then.
+// Handle takes one event. An error makes Lambda try an event of ECS again; the next sweep reports an end that is not
+// taken then.
 func (f *function) Handle(ctx context.Context, raw json.RawMessage) error {
 	boot.Began(ctx, f.log, "")
 	e, err := decode(raw)

@@ -59,7 +59,7 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 	return f.deliver(ctx, reports), nil
 }
 
-// decode tells the events of the function apart by their shape. It is a pure function.
+// decode distinguishes the events of the function by their shape. It is a pure function.
 func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.SQSMessage, err error) {
 	var shape struct {
 		Method  string `json:"httpMethod"`
@@ -85,7 +85,7 @@ func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.S
 	return call, reports, err
 }
 
-// caller is who made a request, as the event says: API Gateway has checked the signature.
+// caller is the identity in the event: API Gateway has checked the signature.
 func caller(req *http.Request) (relay.Identity, error) {
 	gateway, ok := core.GetAPIGatewayContextFromContext(req.Context())
 	if !ok {
@@ -136,4 +136,4 @@ func (f *function) deliver(ctx context.Context, reports []events.SQSMessage) eve
 }
 
 // errNoTime leaves a report to the next invocation: it must not be cut off half-way.
-var errNoTime = errors.New("the invocation has no time left for it")
+var errNoTime = errors.New("the invocation has no more time for it")

@@ -1,6 +1,6 @@
 // Package admission decides which calls of people are answered at all: it bounds the calls of a token and of an
-// organization, and slows down whoever tries many tokens. It counts in memory, for one process, and remembers tokens by
-// their hashes only. It does not know whose a token is: that is for the check that it is given.
+// organization, and slows down callers that try many tokens. It counts in memory, for one process, and remembers
+// tokens by their hashes only. It does not know the owner of a token: its caller passes the check that finds out.
 package admission
 
 import (
@@ -19,32 +19,32 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Rates bound what a control plane takes from people. A zero is no bound. Each process counts for itself, in memory.
-// Calls of pools and runners are never counted and wait for nothing here.
+// Rates bound the calls that a control plane takes from people. A zero is no bound. Each process counts for itself,
+// in memory. Calls of pools and runners are never counted and wait for nothing here.
 type Rates struct {
 	Token        int // calls a second with one user token, after ten times as many at once
 	Organization int // calls a second with all user tokens of an organization, after ten times as many at once
 	Failures     int // failed sign-ins a second from one address, after sixty times as many at once
 }
 
-// DefaultRates are what the programs begin with: far more than a person or a pipeline needs.
+// DefaultRates are the defaults of the programs: far more than a person or a pipeline needs.
 func DefaultRates() Rates { return Rates{Token: 50, Organization: 200, Failures: 1} }
 
 const (
 	callBurst    = 10 // seconds' worth of calls that may come at once
 	failureBurst = 60
-	// maxRecent bounds what is remembered of each kind: tokens, organizations and addresses.
+	// maxRecent bounds the entries of each kind that are remembered: tokens, organizations and addresses.
 	maxRecent = 10_000
 	// maxPatience is how long a try waits for those before it from the same address.
 	maxPatience = 2 * time.Second
 )
 
 // limiter admits so many a second, after so many seconds' worth at once. A rate of zero is no bound.
-func limiter(most, seconds int) *rate.Limiter {
-	if most <= 0 {
+func limiter(perSecond, seconds int) *rate.Limiter {
+	if perSecond <= 0 {
 		return rate.NewLimiter(rate.Inf, 0)
 	}
-	return rate.NewLimiter(rate.Limit(most), most*seconds)
+	return rate.NewLimiter(rate.Limit(perSecond), perSecond*seconds)
 }
 
 // missing is how long it takes until a limiter admits one; 0 means that it does.
@@ -52,8 +52,8 @@ func missing(l *rate.Limiter, now time.Time) time.Duration {
 	return time.Duration(max(1-l.TokensAt(now), 0) / float64(l.Limit()) * float64(time.Second))
 }
 
-// recent is a map that forgets what was not asked for lately. Full, it becomes the older half, and the half before that
-// is dropped: so it holds at most twice maxRecent, and needs nobody who cleans up.
+// recent is a map that forgets entries that were not used lately. Full, it becomes the older half, and the half
+// before that is dropped: so it holds at most twice maxRecent, and needs no cleaning.
 type recent[K comparable, V any] struct {
 	fresh      func() *V
 	young, old map[K]*V
@@ -92,7 +92,7 @@ func (r *recent[K, V]) drop(k K) {
 	delete(r.old, k)
 }
 
-// holder is whose token was valid when it was last shown.
+// holder is the owner of a token that was valid when it was last shown.
 type holder struct {
 	organization string // of a user token; a pool's calls are not counted
 	calls        *rate.Limiter
@@ -101,7 +101,7 @@ type holder struct {
 // sender is an address from which sign-ins failed.
 type sender struct {
 	failed *rate.Limiter
-	turn   chan struct{}
+	slot   chan struct{}
 }
 
 // Gate decides for one process. Its methods may be called concurrently.
@@ -124,7 +124,7 @@ func New(rates Rates, now func() time.Time) *Gate {
 	g.tokens.fresh = func() *holder { return &holder{calls: limiter(rates.Token, callBurst)} }
 	g.organizations.fresh = func() *rate.Limiter { return limiter(rates.Organization, callBurst) }
 	g.addresses.fresh = func() *sender {
-		return &sender{failed: limiter(rates.Failures, failureBurst), turn: make(chan struct{}, 1)}
+		return &sender{failed: limiter(rates.Failures, failureBurst), slot: make(chan struct{}, 1)}
 	}
 	return g
 }
@@ -143,9 +143,9 @@ func proven(ctx context.Context, err error) {
 	}
 }
 
-// Identify finds out whose a token is, by a check that reads the store and returns the organization of a person, or ""
-// for a caller that is not counted. A token that was valid lately is counted before
-// it is checked, so that a caller beyond its rate costs no reads. Any other token is a sign-in from an address.
+// Identify finds the owner of a token, by a check that reads the store and returns the organization of a person, or
+// "" for a caller that is not counted. A token that was valid lately is counted before it is checked, so that a
+// caller beyond its rate costs no reads. Any other token is a sign-in from an address.
 func (g *Gate) Identify(ctx context.Context, address, token string, check func(ctx context.Context, token string) (organization string, err error)) error {
 	key := sha256.Sum256([]byte(token))
 	if known, err := g.again(key); known {
@@ -173,14 +173,15 @@ func (g *Gate) Identify(ctx context.Context, address, token string, check func(c
 	return err
 }
 
-// SignIn lets somebody try to prove who it is. Once too many tries from its address failed, those from there are made one
-// after the other, and a wrong one is answered with 429. So a flood costs little, and whoever is right gets in beside it.
-// It counts addresses and never the name or the token that was tried, so that nobody can lock out whoever that belongs to.
+// SignIn lets a caller try to prove its identity. Once too many tries from its address failed, those from there are
+// made one after the other, and a wrong one is answered with 429. So a flood costs little, and a caller with the
+// right token gets in beside it. It counts addresses and never the name or the token that was tried, so that nobody
+// can lock out the owner of that name or token.
 func (g *Gate) SignIn(ctx context.Context, address string, try func() error) error {
 	if g.rates.Failures == 0 {
 		return try()
 	}
-	wait, turn := g.failures(address, 0)
+	wait, slot := g.failures(address, 0)
 	if wait == 0 {
 		err := try()
 		if failed(err) {
@@ -192,8 +193,8 @@ func (g *Gate) SignIn(ctx context.Context, address string, try func() error) err
 	patience := time.NewTimer(maxPatience)
 	defer patience.Stop()
 	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
+	case slot <- struct{}{}:
+		defer func() { <-slot }()
 	case <-patience.C:
 		return refused
 	case <-ctx.Done():
@@ -205,9 +206,9 @@ func (g *Gate) SignIn(ctx context.Context, address string, try func() error) err
 	return refused
 }
 
-// failures counts failed tries from an address. It says how long it takes until one more may fail, and returns what only
-// one try of the address at a time can send to.
-func (g *Gate) failures(address string, n int) (wait time.Duration, turn chan struct{}) {
+// failures counts failed tries from an address. It returns how long it takes until one more may fail, and the slot of
+// the address, which one try at a time can take.
+func (g *Gate) failures(address string, n int) (wait time.Duration, slot chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n == 0 && g.addresses.get(address) == nil {
@@ -216,10 +217,10 @@ func (g *Gate) failures(address string, n int) (wait time.Duration, turn chan st
 	s, now := g.addresses.of(address), g.now()
 	wait = missing(s.failed, now)
 	s.failed.AllowN(now, n)
-	return wait, s.turn
+	return wait, s.slot
 }
 
-// failed says whether a sign-in proved that the caller is not who it says.
+// failed reports whether a sign-in proved that the caller is not the one it claims to be.
 func failed(err error) bool {
 	return errors.Is(err, workflow.ErrUnauthenticated) || errors.Is(err, workflow.ErrRevoked) || errors.Is(err, workflow.ErrForbidden)
 }
@@ -244,7 +245,7 @@ func (g *Gate) first(key [sha256.Size]byte, organization string) error {
 	return g.count(h)
 }
 
-// count counts a call of a person. What is refused takes nothing.
+// count counts a call of a person. A refused one takes nothing.
 func (g *Gate) count(h *holder) error {
 	if h.organization == "" {
 		return nil
@@ -265,8 +266,8 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 	return &workflow.Error{Kind: workflow.ErrTooMany, Message: fmt.Sprintf(format, args...), RetryAfter: wait}
 }
 
-// Address is where a request comes from: what the connection says, or on AWS the gateway, and never a header. Of an
-// IPv6 address only the network counts, because its holder has all of it.
+// Address is the address of a request's sender: that of the connection, or on AWS the gateway's word, and never a
+// header. Of an IPv6 address only the network counts, because its holder has all of it.
 func Address(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

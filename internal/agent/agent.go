@@ -1,6 +1,6 @@
 // Package agent runs the stages of a pool stack (poller, dispatcher, relay, reaper and deliverer) as loops of one
-// process, with a launcher. It adds what only loops need: a limit on jobs at once, adoption of what an earlier
-// process of the same instance left, and an orderly end.
+// process, with a launcher. It adds the parts that only loops need: a limit on jobs at once, adoption of the jobs of
+// an earlier process of the same instance, and an orderly end.
 //
 // # Consistency model
 //
@@ -66,7 +66,7 @@ type Config struct {
 	Keyring  Keyring
 	Instance string // name of this agent: the same over restarts, and unique
 
-	// Artifacts is the directory of what runs leave. Empty means that they leave nothing.
+	// Artifacts is the directory of the artifacts of runs. Empty means that runs have none.
 	Artifacts string
 
 	// Secrets resolves the references that deliveries name, and decides which may be read. Nil means that the agent
@@ -78,14 +78,15 @@ type Config struct {
 	Admitted func() error
 
 	TokenAdvice string // what to do if the pool token is refused; empty means to give the agent another one
-	// Waiting is told the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no call.
+	// Waiting is called with the runs that a drain waits for: when it begins, and whenever one has ended. Nil means no
+	// call.
 	Waiting func(runs []Run)
 
-	// Acknowledged is told of each attempt whose task has ended, once the control plane knows all that it needs of that. Nil
+	// Acknowledged is called with each attempt whose task has ended, once the control plane knows its end. Nil
 	// means no call.
 	Acknowledged func(job string, attempt int)
 
-	// Lines is told each piece of a job's log that the control plane has taken. It must not block. Nil means no call.
+	// Lines gets each piece of a job's log that the control plane has taken. It must not block. Nil means no call.
 	Lines func(job string, lines []api.LogLine)
 
 	// Mask returns a function that hides secrets in the logs that runners left. It is called for each log. Nil hides
@@ -94,7 +95,7 @@ type Config struct {
 
 	Version     string          // of this agent, shown in the pool's list of runners
 	Types       []workflow.Type // workflow types to claim; none means all
-	Concurrency int             // most jobs at once, from their claim to the end of their task; 0 means DefaultConcurrency
+	Concurrency int             // jobs at once, from their claim to the end of their task; 0 means DefaultConcurrency
 	// RelayListen is the TCP address of the relay; empty means a free port of 127.0.0.1. If tasks outlive the agent, it
 	// must name a port.
 	RelayListen string
@@ -106,7 +107,7 @@ type Config struct {
 
 	// Placements names the placements that a launch tries, in order; nil means one, "default".
 	Placements func(m api.LaunchMessage) []string
-	LaunchRate float64 // most launches a second; 0 means no limit
+	LaunchRate float64 // limit of launches a second; 0 means none
 
 	Providers Providers // the cache that jobs share; nil means that they share none
 
@@ -122,18 +123,18 @@ type Config struct {
 
 // Providers is a cache of providers.
 type Providers interface {
-	// Run takes in what tasks left for it, until ctx ends.
+	// Run takes in the providers that tasks left for it, until ctx ends.
 	Run(ctx context.Context)
-	// Sweep removes what made room, once no task lives that may use it. living are the tasks that have not ended.
+	// Sweep removes evicted providers, once no task lives that may use them. living are the tasks that have not ended.
 	Sweep(living []string)
 }
 
-// DefaultConcurrency is how many jobs an agent runs at once, if nothing else is said.
+// DefaultConcurrency is how many jobs an agent runs at once by default.
 const DefaultConcurrency = 10
 
 // Time limits of the end.
 const (
-	handBackTime = 15 * time.Second // to release what was not launched
+	handBackTime = 15 * time.Second // to release jobs that were not launched
 	lastReports  = 15 * time.Second // to report the ends of the last tasks
 	serverTime   = 5 * time.Second  // for the last answers of the relay
 	lookAgain    = 5 * time.Second  // between two lists of a drain, if the launcher does not report ends
@@ -160,9 +161,9 @@ type Agent struct {
 // New returns an agent. Run starts it.
 func New(cfg Config) (*Agent, error) {
 	var missing workflow.Mistakes
-	require := func(there bool, field, what string) {
+	require := func(there bool, field, part string) {
 		if !there {
-			missing.Add(field, "an agent needs %s", what)
+			missing.Add(field, "an agent needs %s", part)
 		}
 	}
 	require(cfg.Upstream != nil, "upstream", "a control plane")
@@ -215,11 +216,11 @@ type stages struct {
 
 func (a *Agent) build(ctx context.Context, relayURL string) (s stages, err error) {
 	cfg := a.cfg
-	lent := relay.Config{URL: cfg.ControlURL, Transport: cfg.Transport, Lines: cfg.Lines, Now: cfg.Now, Log: a.log.With("stage", "relay")}
+	relayConfig := relay.Config{URL: cfg.ControlURL, Transport: cfg.Transport, Lines: cfg.Lines, Now: cfg.Now, Log: a.log.With("stage", "relay")}
 	if cfg.Artifacts != "" {
-		lent.Places = artifact.NewDirectory(cfg.Artifacts)
+		relayConfig.Places = artifact.NewDirectory(cfg.Artifacts)
 	}
-	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, lent)
+	s.relay, err = relay.New(cfg.Keyring, cfg.Upstream, relayConfig)
 	if err != nil {
 		return s, err
 	}
@@ -274,7 +275,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 
-	// Parts that serve running tasks outlive ctx: they end last, when no task is left.
+	// Parts that serve running tasks outlive ctx: they end last, when no task remains.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	working, stopWorking := context.WithCancelCause(ctx)
@@ -339,7 +340,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// watch hears from the launcher which tasks have ended, if it reports that.
+// watch receives the ends of tasks from the launcher, if it reports them.
 func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	w, ok := a.cfg.Launcher.(launcher.Watcher)
 	if !ok {
@@ -361,7 +362,7 @@ func (a *Agent) watch(ctx context.Context, r *reaper.Reaper) {
 	}
 }
 
-// acknowledge notes that nobody needs to hear of a task's end any more.
+// acknowledge notes that a task's end need not be reported any more.
 func (a *Agent) acknowledge(t launcher.Task) {
 	if w, ok := a.cfg.Launcher.(launcher.Watcher); ok {
 		w.Acknowledge(t.Ref)
@@ -371,7 +372,7 @@ func (a *Agent) acknowledge(t launcher.Task) {
 	}
 }
 
-// sweepArtifacts deletes what runs left and nobody keeps any longer, now and each hour.
+// sweepArtifacts deletes expired artifacts, now and each hour.
 func (a *Agent) sweepArtifacts(ctx context.Context) {
 	for ctx.Err() == nil && a.cfg.Artifacts != "" {
 		deleted, err := artifact.NewDirectory(a.cfg.Artifacts).Sweep(a.cfg.Now())
@@ -413,8 +414,8 @@ func (a *Agent) tend(ctx context.Context) {
 	}
 }
 
-// adopt takes over what an earlier process left, and retries until it can. It must be done before anything
-// is claimed: later an old claim could not be told from a new one. It returns false if ctx ended first.
+// adopt takes over the jobs of an earlier process, and retries until it can. It must be done before anything
+// is claimed: later an old claim could not be distinguished from a new one. It returns false if ctx ended first.
 func (a *Agent) adopt(ctx context.Context) bool {
 	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		err := a.takeStock(ctx, "the agent was restarted before it was launched")
@@ -432,7 +433,7 @@ func (a *Agent) adopt(ctx context.Context) bool {
 // errDrained is why a draining agent takes no more work.
 var errDrained = errors.New("the agent drains")
 
-// handBack releases what was claimed and not launched.
+// handBack releases jobs that were claimed and not launched.
 func (a *Agent) handBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, handBackTime)
 	defer cancel()
@@ -441,9 +442,9 @@ func (a *Agent) handBack(ctx context.Context) {
 	}
 }
 
-// await waits until no task is left, or ctx ends.
+// await waits until no task remains, or ctx ends.
 func (a *Agent) await(ctx context.Context) {
-	for told := 0; ctx.Err() == nil; {
+	for reported := 0; ctx.Err() == nil; {
 		tasks, err := a.cfg.Launcher.List(ctx)
 		runs := a.places.runs(tasks)
 		switch {
@@ -451,9 +452,9 @@ func (a *Agent) await(ctx context.Context) {
 			a.log.Warn("tasks not listed", "err", err)
 		case len(runs) == 0:
 			return
-		case len(runs) != told:
-			told = len(runs)
-			a.log.Info("agent draining", "tasks", told)
+		case len(runs) != reported:
+			reported = len(runs)
+			a.log.Info("agent draining", "tasks", reported)
 			if a.cfg.Waiting != nil {
 				a.cfg.Waiting(runs)
 			}

@@ -28,8 +28,8 @@ func (a *Agent) deliveriesWait() {
 	}
 }
 
-// deliver performs deliveries when some wait, and after a polling interval where the last pass left something. When ctx
-// ends it finishes what is under way, within the bounds of a pass.
+// deliver performs deliveries when some wait, and after a polling interval where the last pass did not finish. When
+// ctx ends it finishes the deliveries under way, within the bounds of a pass.
 func (a *Agent) deliver(ctx context.Context, d *deliverer.Deliverer) {
 	for pause := time.Duration(math.MaxInt64); d != nil && wait.Until(ctx, pause, a.deliveries) == nil; {
 		s, err := d.Pass(ctx)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Health is what an agent says of itself.
+// Health is the state of an agent.
 type Health struct {
 	Status       string    `json:"status"`
 	LastActivity time.Time `json:"last_activity"` // the last poll that was answered, or look at the running jobs
@@ -34,7 +34,7 @@ func (s *alive) health(now time.Time, threshold time.Duration) Health {
 	return h
 }
 
-// Health answers GET /healthz: 200 while the agent is alive, else 503. It tells nothing that is secret.
+// Health answers GET /healthz: 200 while the agent is alive, else 503. It shows nothing that is secret.
 func (a *Agent) Health() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// attempt names what occupies a place.
+// attempt is one attempt of a job, which occupies a place.
 type attempt struct {
 	job string
 	n   int
@@ -108,7 +108,7 @@ func (s *places) launched(a attempt, task string) {
 	}
 }
 
-// dispatched is told how the dispatcher dealt with a message.
+// dispatched corrects the count by a disposition of the dispatcher.
 func (s *places) dispatched(d dispatcher.Disposition) {
 	a := attempt{d.Job, d.Attempt}
 	switch {
@@ -169,7 +169,7 @@ func (s *places) remove(a attempt) {
 	}
 }
 
-// counted is the poller's upstream: it counts what is claimed and released.
+// counted is the poller's upstream: it counts claimed and released jobs.
 type counted struct {
 	poller.Upstream
 	places *places
@@ -190,7 +190,7 @@ func (c counted) Release(ctx context.Context, id string, in api.Release) error {
 	return c.Upstream.Release(ctx, id, in)
 }
 
-// Stock is what to do about one job that this agent holds, as the control plane says.
+// Stock is the decision about one job that this agent holds by the control plane's record.
 type Stock struct {
 	Job     api.JobState
 	Task    string // the living task of it, if there is one
@@ -238,7 +238,7 @@ func TakeStock(jobs []api.JobState, tasks []launcher.Task) []Stock {
 	return out
 }
 
-// takeStock counts what lives and releases what was never launched.
+// takeStock counts the jobs that live and releases those that were never launched.
 func (a *Agent) takeStock(ctx context.Context, text string) error {
 	var jobs []api.JobState
 	cursor := ""

@@ -42,12 +42,12 @@ func (a *Agent) listen(ctx context.Context) (net.Listener, string, error) {
 
 // crowd warns when as many connections are open as may be.
 type crowd struct {
-	most int
-	full func()
+	limit int
+	full  func()
 
-	mu   sync.Mutex
-	open int
-	told bool
+	mu     sync.Mutex
+	open   int
+	warned bool
 }
 
 // changed is for http.Server's ConnState.
@@ -61,18 +61,18 @@ func (c *crowd) changed(_ net.Conn, state http.ConnState) {
 		c.open--
 	case http.StateActive, http.StateIdle:
 	}
-	if c.open >= c.most && !c.told {
-		c.told = true // once: a job that does it on purpose must not fill the log
+	if c.open >= c.limit && !c.warned {
+		c.warned = true // once: a job that does it on purpose must not fill the log
 		c.full()
 	}
 }
 
-// server serves the relay, with time limits for slow clients. The log warns once when most connections are open, with
-// what is said of them.
-func (a *Agent) server(ctx context.Context, h http.Handler, most int, of ...any) *http.Server {
+// server serves the relay, with time limits for slow clients. The log warns once, with the attributes, when as many
+// connections are open as the limit allows.
+func (a *Agent) server(ctx context.Context, h http.Handler, limit int, attributes ...any) *http.Server {
 	log := a.log.With("stage", "relay")
-	watch := &crowd{most: most, full: func() {
-		log.Warn("no more connections to the relay are let in until some close: a job may open them to harm others", append(of, "connections", most)...)
+	watch := &crowd{limit: limit, full: func() {
+		log.Warn("no more connections to the relay are let in until some close: a job may open them to harm others", append(attributes, "connections", limit)...)
 	}}
 	return &http.Server{
 		ConnState:         watch.changed,
@@ -91,6 +91,6 @@ func shut(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(ctx, serverTime)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		_ = server.Close() // whoever has no answer by now asks somebody else
+		_ = server.Close() // a caller without an answer by now repeats its call
 	}
 }

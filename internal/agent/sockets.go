@@ -88,13 +88,13 @@ func (s *sockets) ensure(ctx context.Context, a attempt) (*socket, error) {
 
 func name(a attempt) string { return a.job + "-" + strconv.Itoa(a.n) }
 
-// listenIn makes the directory of a socket and the socket in it. Whoever has the directory may connect; the
+// listenIn makes the directory of a socket and the socket in it. A process that has the directory may connect; the
 // directory around it is closed to all others.
 func listenIn(ctx context.Context, dir string) (net.Listener, error) {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // see above
 		return nil, err
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // whatever the umask took away
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // also where the umask took bits away
 		return nil, err
 	}
 	path := filepath.Join(dir, socketName)
@@ -185,7 +185,7 @@ func (s *sockets) correct(ctx context.Context, tasks []launcher.Task, begun time
 	if s.swept {
 		return
 	}
-	// Remove what an earlier agent left for tasks that have ended since.
+	// Remove the sockets of an earlier agent whose tasks have ended since.
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		s.log.Warn("relay sockets not listed", "err", err)

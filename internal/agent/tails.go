@@ -20,7 +20,7 @@ import (
 // maxSpool is how much of a spool is read at most: workflow code may write one without end.
 const maxSpool = 1 << 30
 
-// tails is an upstream that delivers what a task's runner left of its log before it reports the task's end.
+// tails is an upstream that delivers the undelivered rest of a task's log before it reports the task's end.
 type tails struct {
 	Upstream
 	spools   launcher.Spooler // nil: the launcher keeps none
@@ -43,7 +43,7 @@ func newTails(cfg Config) *tails {
 	return t
 }
 
-// Lost implements reaper.Upstream. The end of a task whose result was taken is no news: that call is spared.
+// Lost implements reaper.Upstream. The end of a task whose result was taken is known already: that call is spared.
 func (t *tails) Lost(ctx context.Context, id string, in api.Lost) error {
 	if err := t.deliver(ctx, id, in.Attempt, in.Task); err != nil || t.took(id, in.Attempt, in.Task) {
 		return err
@@ -51,7 +51,7 @@ func (t *tails) Lost(ctx context.Context, id string, in api.Lost) error {
 	return t.Upstream.Lost(ctx, id, in)
 }
 
-// deliverAll delivers what could not be delivered when its task ended.
+// deliverAll delivers the logs that could not be delivered when their tasks ended.
 func (t *tails) deliverAll(ctx context.Context) {
 	if t.spools == nil {
 		return
@@ -69,12 +69,12 @@ func (t *tails) deliverAll(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		t.log.Warn("logs that runners left not delivered; trying again", "err", err)
+		t.log.Warn("rests of logs not delivered; trying again", "err", err)
 	}
 }
 
-// deliver sends the log that a task's runner left, and removes it. Its error means that the control plane must be asked
-// again; a log that it will never take is removed too. Trouble on this machine does not hold up the end of a run:
+// deliver sends the rest of a task's log, and removes it. Its error means that the control plane must be asked
+// again; a log that it will never take is removed too. An error on this machine does not hold up the end of a run:
 // deliverAll tries again.
 func (t *tails) deliver(ctx context.Context, id string, attempt int, task string) error {
 	if t.spools == nil {
@@ -97,7 +97,7 @@ func (t *tails) deliver(ctx context.Context, id string, attempt int, task string
 		}
 		sent, err = t.send(ctx, id, api.Tail{Attempt: attempt, Task: task}, file, hide)
 		if err != nil && !refused(err) {
-			return fmt.Errorf("deliver the log that task %s left: %w", task, err)
+			return fmt.Errorf("deliver the rest of the log of task %s: %w", task, err)
 		}
 	}
 	if err != nil {
@@ -118,7 +118,7 @@ func refused(err error) bool {
 	}, func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// peek reads a line without taking it; n is 0 if there is none left.
+// peek reads a line without taking it; n is 0 at the end.
 func peek(lines *bufio.Reader) (l api.LogLine, n int) {
 	for _, size := range []int{lines.Buffered(), lines.Size()} {
 		window, _ := lines.Peek(size)
@@ -154,7 +154,7 @@ func (t *tails) send(ctx context.Context, id string, in api.Tail, spool io.Reade
 				}
 				in.Lines = append(in.Lines, l)
 			}
-			_, _ = lines.Discard(n) // of what was peeked at
+			_, _ = lines.Discard(n) // the peeked line
 		}
 		if len(in.Lines) == 0 {
 			break

@@ -16,9 +16,9 @@ import (
 // process that has its instance name is gone before.
 const tokenPatience = 5 * time.Minute
 
-// TokenRefused words the refusal of a pool token for whoever runs the agent, with what to do; empty advice means to give
-// the agent another token. It returns nil for every other error: an absent control plane or the refusal of a gateway
-// says nothing about the token.
+// TokenRefused words the refusal of a pool token for the operator of the agent, with what to do; empty advice means
+// to give the agent another token. It returns nil for every other error: an absent control plane or the refusal of a
+// gateway says nothing about the token.
 func TokenRefused(err error, url, advice string) error {
 	said, ours := errors.AsType[*workflow.Error](err)
 	why := ""
@@ -64,17 +64,17 @@ func (t *tokenWatch) Claim(ctx context.Context, in api.Claim) (api.Claimed, erro
 	if err == nil {
 		t.polled(t.now())
 	}
-	return out, t.heard(err)
+	return out, t.note(err)
 }
 
 // Held implements Upstream.
 func (t *tokenWatch) Held(ctx context.Context, instance, cursor string) (api.Page[api.JobState], error) {
 	out, err := t.Upstream.Held(ctx, instance, cursor)
-	return out, t.heard(err)
+	return out, t.note(err)
 }
 
-// heard notes an answer about the instance, and rewords a refusal of the token.
-func (t *tokenWatch) heard(err error) error {
+// note notes an answer about the instance, and rewords a refusal of the token.
+func (t *tokenWatch) note(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err // the caller gave up: there was no answer
 	}

@@ -1,7 +1,7 @@
-// Package awserr says what an error of an AWS call means for its caller: whether it may succeed later, whether the call
-// may have been done all the same, whether somebody else was first. It reads codes, statuses and the few texts that tell
-// more than a code, so that no other package does. It links no service: adapters pass what only the types of their
-// service tell.
+// Package awserr classifies the errors of AWS calls for their callers: whether a call may succeed later, whether the
+// call may have been done all the same, whether somebody else was first. It reads codes, statuses and the few texts
+// that say more than a code, so that no other package does. It links no service: adapters pass the facts that only
+// the types of their service show.
 package awserr
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// Class is what an error means.
+// Class is the class of an error.
 type Class string
 
 // The classes. Only of Lost, and of Conflict, may the call have been done.
@@ -37,16 +37,16 @@ const (
 	// Lost means that the call may or may not have been done: a time-out, a broken connection, a status 5xx,
 	// an answer that cannot be read. A read may treat it as Unavailable; a change is repeated under the same key.
 	Lost Class = "lost"
-	// Conflict means that the key of the call was used for another call: adopt what that one made.
+	// Conflict means that the key of the call was used for another call: adopt the result of that one.
 	Conflict Class = "conflict"
-	// Busy means that somebody else was changing the same thing at that moment; it was not done, and who was first
-	// is not known.
+	// Busy means that somebody else was changing the same thing at that moment; the call was not done, and it is not
+	// known whether the other one was.
 	Busy Class = "busy"
 	// LostRace means that a condition of the call did not hold: somebody else was first.
 	LostRace Class = "lost_race"
 	// NotFound names something that does not exist.
 	NotFound Class = "not_found"
-	// Denied was refused for who asked: no permission, or credentials that are wrong or have expired.
+	// Denied was refused because of the caller: no permission, or credentials that are wrong or have expired.
 	Denied Class = "denied"
 )
 
@@ -69,7 +69,7 @@ func Code(err error) string {
 	return ""
 }
 
-// Message is what the service said about the error, else the error's own text.
+// Message is the service's text about the error, else the error's own text.
 func Message(err error) string {
 	if err == nil {
 		return ""
@@ -214,8 +214,8 @@ func answered(err error) bool {
 }
 
 // OfReasons classifies a cancelled DynamoDB transaction by the codes of its cancellation reasons, one per item in their
-// order, "None" or "" where the item was not the cause. A condition that did not hold is a lost race, whatever the other
-// reasons are; a conflict alone never is.
+// order, "None" or "" where the item was not the cause. A condition that did not hold is a lost race, also beside
+// other reasons; a conflict alone never is.
 func OfReasons(reasons ...string) Class {
 	worst := None
 	for _, code := range reasons {
@@ -277,7 +277,7 @@ func OfFailure(reason, detail string) Class {
 }
 
 // Credentials reports whether a denial is about the caller's credentials (wrong, expired, signed with a wrong clock, or
-// none) and not about what it asked for.
+// none) and not about the request.
 func Credentials(err error) bool {
 	return Of(err) == Denied && (Code(err) == "" || slices.Contains(credentialCodes, Code(err)))
 }

@@ -52,14 +52,14 @@ var credentialCodes = []string{
 	"IncompleteSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
 }
 
-// wraps reports whether the code is one under which ECS passes on what another service refused, so that only the
-// text tells.
+// wraps reports whether the code is one under which ECS passes on the refusal of another service, so that only the
+// text identifies it.
 func wraps(code string) bool {
 	return slices.Contains([]string{"InvalidParameterException", "ClientException", "InvalidRequestException", "ServiceFailure"}, code)
 }
 
-// texts are looked for in their order, in lower case. The first group is what ECS says when the EC2 or
-// Fargate calls behind it were throttled: "Rate exceeded (Service: AmazonEC2; ... ErrorCode: Throttling)".
+// texts are looked for in their order, in lower case. The first group are the texts of ECS when the EC2 or Fargate
+// calls behind it were throttled: "Rate exceeded (Service: AmazonEC2; ... ErrorCode: Throttling)".
 var texts = []struct {
 	part  string
 	class Class
@@ -108,7 +108,7 @@ var texts = []struct {
 	{"try again later", Unavailable},
 }
 
-// ofText classifies by what a text says, or returns None.
+// ofText classifies by the text, or returns None.
 func ofText(text string) Class {
 	text = strings.ToLower(text)
 	for _, t := range texts {

@@ -25,7 +25,7 @@ type Object struct {
 	Region, Bucket, Key string
 }
 
-// Body is what an object is made of.
+// Body is the content of an object.
 type Body struct {
 	Reader io.Reader // not for an address
 	Size   int64
@@ -50,8 +50,9 @@ func (o Object) Request(ctx context.Context, creds aws.Credentials, now time.Tim
 	return req, nil
 }
 
-// Presign signs the address of such a request, for so long a time and for who has no credentials. It returns the URL,
-// which is a secret, and the headers that have to be sent as they are. A Content-Length of more than 0 is one of them.
+// Presign signs the address of such a request, for so long a time and for callers without credentials. It returns the
+// URL, which is a secret, and the headers that have to be sent as they are. A Content-Length of more than 0 is one of
+// them.
 func (o Object) Presign(ctx context.Context, creds aws.Credentials, now time.Time, life time.Duration, body *Body) (string, map[string]string, error) {
 	req, err := o.request(ctx, body)
 	if err != nil {
@@ -79,7 +80,7 @@ func (o Object) request(ctx context.Context, body *Body) (*http.Request, error) 
 		return nil, err
 	}
 	if body == nil {
-		return http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody) //nolint:wrapcheck // it says what it parses
+		return http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody) //nolint:wrapcheck // it names the parsed text
 	}
 	from := body.Reader
 	if body.Size == 0 {

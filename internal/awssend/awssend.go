@@ -14,7 +14,7 @@ import (
 	"net/http"
 )
 
-// Client is what the SDK sends a request with.
+// Client sends the requests of the SDK.
 type Client interface {
 	Do(r *http.Request) (*http.Response, error)
 }

@@ -28,11 +28,11 @@ const (
 
 // Networks of container jobs.
 const (
-	NetworkOutbound = "outbound" // whatever the machine reaches, except other jobs
+	NetworkOutbound = "outbound" // everything that the machine reaches, except other jobs
 	NetworkNone     = "none"     // nothing but the job's own relay
 )
 
-// What may run on Spot capacity, which AWS can take back.
+// The runs that may use Spot capacity, which AWS can take back.
 const (
 	SpotNever = "never"
 	SpotReads = "reads" // runs that change no state
@@ -54,7 +54,7 @@ type Config struct {
 	OIDCTokenFile    string        // file with a token of an issuer, from which the agent gets its pool token
 	OrganizationName string        // that the issuer is registered in; required with OIDCTokenFile
 	RunnerPoolID     string        // the pool; required with OIDCTokenFile
-	TokenExpiration  time.Duration // lifetime of each pool token; 0: what the control plane gives, 1h
+	TokenExpiration  time.Duration // lifetime of each pool token; 0: the control plane's default, 1h
 	ServiceURL       string        // address of the control plane; required for the agent
 	WorkingDirectory string        // for jobs, state and records; empty: the caller's default
 	DeployTarget     string        // one of the deploy targets; default TargetAuto
@@ -62,13 +62,13 @@ type Config struct {
 	RunnerNetwork    string        // NetworkOutbound or NetworkNone; default NetworkOutbound
 	PullImage        bool          // pull RunnerImage before each container job; default false
 	SingleRun        bool          // handle one job, then exit; default false
-	Concurrency      int           // most jobs at once; 0: the caller's default
+	Concurrency      int           // limit of jobs at once; 0: the caller's default
 	Listen           string        // where the control plane of up listens; empty: the caller's default
 	PrivateIssuers   []string      // of up: hosts and networks of OIDC issuers that may be called although they are private; empty means none
 
 	Images    map[string]string // by the names that workspaces ask for: images, or task definitions for TargetECS; empty means none
 	DiskQuota int               // GiB that each job may use; 0 means no bound
-	MaxDisk   int               // most GiB that a workspace may ask for; 0 means what each job has
+	MaxDisk   int               // limit of the GiB that a workspace may ask for; 0 means as much as each job has
 
 	// SharedVolumeDirectory is the working directory as the Docker engine sees it; empty: as this program does.
 	SharedVolumeDirectory string
@@ -109,7 +109,7 @@ type Config struct {
 	JobStatusLoopInterval   time.Duration // time between checks of the running jobs; default 30s
 
 	HTTPServerAddress string        // of the agent's /healthz; default 127.0.0.1
-	HTTPServerPort    int           // of it; default 8080, 0 means that there is none
+	HTTPServerPort    int           // of it; default 8080, 0 means none
 	HealthThreshold   time.Duration // without a sign of life before it answers 503; 0: twice the longer of the two loops
 	LogLevel          string        // debug, info, warn or error; empty: the caller's default
 	LogJobs           bool          // the log has the output of jobs too; default false

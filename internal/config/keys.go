@@ -34,7 +34,7 @@ type key struct {
 	why string
 	// only and never name a deploy target: the one with which it acts, the one with which it does not.
 	only, never string
-	words       []string // the values that it takes; empty: what set takes
+	words       []string // the values that it takes; empty: set decides
 }
 
 // keys are the settings that act, in the order in which people read them.
@@ -191,7 +191,7 @@ func (k key) refusal(use Use) string {
 	return fmt.Sprintf("does nothing for dayfly %s (%s): remove it", use, k.why)
 }
 
-// unknown says what is wrong with a name that is not a key, and whether it is close to one that is.
+// unknown words the mistake of a name that is not a key, and reports whether it is close to one that is.
 func unknown(name string) (message string, near bool) {
 	var names []string
 	for _, k := range keys {
@@ -208,10 +208,10 @@ func unknown(name string) (message string, near bool) {
 
 // Nearest returns the name that a misspelled one probably stands for; empty if none is close.
 func Nearest(name string, among []string) string {
-	best, least := "", 3
+	best, distance := "", 3
 	for _, one := range among {
-		if d := levenshtein.Distance(text.Head(name, 64), one, nil); d < least { // long names are slow
-			best, least = one, d
+		if d := levenshtein.Distance(text.Head(name, 64), one, nil); d < distance { // long names are slow
+			best, distance = one, d
 		}
 	}
 	return best
@@ -221,7 +221,7 @@ func single(set func(*Config, string) error) func(*Config, []string) error {
 	return func(c *Config, values []string) error { return set(c, values[0]) }
 }
 
-func duration(field func(*Config) *time.Duration, least, most time.Duration) func(*Config, []string) error {
+func duration(field func(*Config) *time.Duration, shortest, longest time.Duration) func(*Config, []string) error {
 	return func(c *Config, values []string) error {
 		d, err := time.ParseDuration(values[0])
 		if err != nil {
@@ -231,19 +231,19 @@ func duration(field func(*Config) *time.Duration, least, most time.Duration) fun
 			}
 			return fmt.Errorf("want a duration such as 30s or 2m, not %q%s", clip(values[0]), hint)
 		}
-		if d < least || d > most {
-			return fmt.Errorf("want %s to %s, not %s", least, most, d)
+		if d < shortest || d > longest {
+			return fmt.Errorf("want %s to %s, not %s", shortest, longest, d)
 		}
 		*field(c) = d
 		return nil
 	}
 }
 
-func number(field func(*Config) *int, least, most int) func(*Config, []string) error {
+func number(field func(*Config) *int, low, high int) func(*Config, []string) error {
 	return func(c *Config, values []string) error {
 		n, err := strconv.Atoi(values[0])
-		if err != nil || n < least || n > most {
-			return fmt.Errorf("want a number from %d to %d, not %q", least, most, clip(values[0]))
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("want a number from %d to %d, not %q", low, high, clip(values[0]))
 		}
 		*field(c) = n
 		return nil
@@ -267,13 +267,13 @@ func types(c *Config, values []string) error {
 	return nil
 }
 
-// awsName checks the characters of an AWS name or ARN; the launcher checks what it means.
+// awsName checks the characters of an AWS name or ARN; the launcher checks its form.
 var awsName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_:/.-]{1,512}$`) })
 
-// plainName is what can be the name or id of something.
+// plainName is the form of names and ids.
 var plainName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
 
-// vaultPath is what can be the path of a namespace.
+// vaultPath is the form of the path of a namespace.
 var vaultPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_./-]{1,255}$`) })
 
 // matching reads one value that must match a form.
@@ -310,11 +310,11 @@ func truth(field *bool, v string) (err error) {
 var resourceID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]+-[0-9a-f]{8,32}$`) })
 
 // ids reads a list of ids of one kind, without duplicates.
-func ids(field func(*Config) *[]string, prefix string, most int) func(*Config, []string) error {
+func ids(field func(*Config) *[]string, prefix string, limit int) func(*Config, []string) error {
 	return func(c *Config, values []string) error {
 		*field(c) = slices.Clone(values)
-		if len(values) == 0 || len(values) > most {
-			return fmt.Errorf("want 1 to %d ids such as %s0123456789abcdef0, not %d", most, prefix, len(values))
+		if len(values) == 0 || len(values) > limit {
+			return fmt.Errorf("want 1 to %d ids such as %s0123456789abcdef0, not %d", limit, prefix, len(values))
 		}
 		for i, v := range values {
 			switch {
@@ -342,7 +342,7 @@ func listen(c *Config, v string) error {
 // image is a form of image names that every container engine takes.
 var image = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._:/@-]{0,254}$`) })
 
-// images reads NAME=IMAGE of each. What an image is depends on the target, and its launcher checks that too.
+// images reads NAME=IMAGE of each. The form of an image depends on the target, and its launcher checks that too.
 func images(c *Config, values []string) error {
 	c.Images = map[string]string{}
 	for _, v := range values {
@@ -446,7 +446,7 @@ func CheckControlPlane(address string) error {
 	return checkURL(address)
 }
 
-// inClear reports whether others could read what is sent to an address.
+// inClear reports whether others could read data that is sent to an address.
 func inClear(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" {

@@ -53,7 +53,7 @@ func SearchPath(getenv func(string) string) []string {
 	return dirs
 }
 
-// Loaded is what Load found.
+// Loaded is the result of Load.
 type Loaded struct {
 	Config
 	File string // the file that was read; empty: none
@@ -142,13 +142,13 @@ func (l *loader) file(from Sources) error {
 		return fmt.Errorf("read the settings: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	const most = 1 << 20
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	const maxFile = 1 << 20
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return fmt.Errorf("read the settings in %s: %w", name, err)
 	}
-	if len(data) > most {
-		l.wrong("", name, "has more than %d bytes: this is not a settings file", most)
+	if len(data) > maxFile {
+		l.wrong("", name, "has more than %d bytes: this is not a settings file", maxFile)
 		return nil
 	}
 	l.out.File = name
@@ -319,7 +319,7 @@ func (l *loader) flags(given map[string]Flag) {
 	}
 }
 
-// together checks what involves more than one key.
+// together checks the keys that depend on each other.
 func (l *loader) together() {
 	c := l.out.Config
 	if l.use == Agent {

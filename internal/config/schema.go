@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// abouts say what each key means, for whoever points at it in an editor.
+// abouts describe the keys, for people who point at one in an editor.
 var abouts = map[string]string{ //nolint:gosec // G101: it names credentials and has none
 	"token":                     "Pool token of the agent; better given as DAYFLY_TOKEN",
 	"oidc_token_file":           "File with a token of an issuer, from which the agent gets its pool token",
@@ -23,7 +23,7 @@ var abouts = map[string]string{ //nolint:gosec // G101: it names credentials and
 	"runner_image":              "Image of container jobs",
 	"images":                    "Further images that workspaces may name, each NAME=IMAGE; with ecs NAME=TASK_DEFINITION",
 	"disk_quota":                "Disk of each job in GiB; 0 means no bound",
-	"max_disk":                  "Most disk in GiB that a workspace may ask for; 0 means what each job has",
+	"max_disk":                  "Limit of the disk in GiB that a workspace may ask for; 0 means as much as each job has",
 	"preapproved_hooks":         "SHA-256 of the only hooks that may run; default every hook",
 	"runner_network":            "Network of container jobs",
 	"shared_volume_directory":   "working_directory as the Docker engine sees it, where the agent is itself in a container",
@@ -67,8 +67,8 @@ var abouts = map[string]string{ //nolint:gosec // G101: it names credentials and
 	"subnets":                   "With ecs: subnets of the tasks, tried in turn",
 	"security_groups":           "With ecs: security groups of the tasks; default that of the VPC",
 	"assign_public_ip":          "With ecs: whether tasks get public addresses",
-	"spot":                      "With ecs: what may run on Spot",
-	"launch_rate":               "With ecs: most launches a second",
+	"spot":                      "With ecs: the runs that may use Spot",
+	"launch_rate":               "With ecs: limit of launches a second",
 	"private_issuers":           "With up: hosts, addresses and networks of OIDC issuers that may be called although they are private",
 	"listen":                    "With up: where it serves",
 }

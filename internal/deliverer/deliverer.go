@@ -95,7 +95,7 @@ func New(upstream Upstream, cfg Config) (*Deliverer, error) {
 	return d, nil
 }
 
-// Summary counts what one pass did.
+// Summary counts the work of one pass.
 type Summary struct {
 	Claimed    int
 	Done       int

@@ -58,25 +58,25 @@ func (d *Deliverer) send(ctx context.Context, id string, in api.SendNotification
 
 // address returns the address of a notification. No error repeats any part of a secret.
 func (d *Deliverer) address(ctx context.Context, in api.SendNotification) (*url.URL, error) {
-	text, what := in.URL, "the address"
+	text, subject := in.URL, "the address"
 	if in.URLRef != "" {
 		value, err := d.cfg.Secrets.Resolve(ctx, in.URLRef)
 		if err != nil {
 			return nil, unresolved("url_ref", err)
 		}
-		text, what = strings.TrimSpace(value.Reveal()), "the address in the secret of url_ref"
+		text, subject = strings.TrimSpace(value.Reveal()), "the address in the secret of url_ref"
 	}
 	to, err := url.Parse(text)
 	if err != nil {
-		return nil, mistake(what + " is not one") // the error quotes it
+		return nil, mistake(subject + " is not one") // the error quotes it
 	}
 	switch to.Fragment = ""; {
 	case to.User != nil:
-		return nil, mistake(what + " must not contain credentials")
+		return nil, mistake(subject + " must not contain credentials")
 	case to.Scheme != "https" && to.Scheme != "http" || to.Opaque != "" || to.Hostname() == "":
-		return nil, mistake(what + " does not begin with https:// and a host")
+		return nil, mistake(subject + " does not begin with https:// and a host")
 	}
-	if err := d.cfg.Private.Check(what, d.cfg.Setting, to); err != nil {
+	if err := d.cfg.Private.Check(subject, d.cfg.Setting, to); err != nil {
 		return nil, mistake(err.Error()) // which names the host at most
 	}
 	return to, nil

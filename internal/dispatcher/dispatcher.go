@@ -1,7 +1,7 @@
 // Package dispatcher turns launch messages into tasks: at most one task per attempt and placement, and every outcome
 // reported upstream. It asks whether an attempt is still wanted before it launches. It repeats a launch whose answer was
 // lost before it tries anything else. It gives up when the launch window is over, never after a number of deliveries.
-// It does not know what a task does, and it does not end workflows: it reports, and the control plane decides.
+// It does not know the work of a task, and it does not end workflows: it reports, and the control plane decides.
 //
 // # Consistency model
 //

@@ -48,10 +48,10 @@ type AgentConfig struct {
 	DockerHost string                           // where the Docker engine is, as DOCKER_HOST says it; empty means its usual socket
 	Path       string                           // PATH in which engines and commands are looked for; empty means the runner's default
 	LookupEnv  func(name string) (string, bool) // of the variables that are forwarded; nil: os.LookupEnv
-	// ECS makes the ECS client for deploy target ecs; nil means that there is none.
+	// ECS makes the ECS client for deploy target ecs; nil means none.
 	ECS func(ctx context.Context) (ecs.Client, error)
 	Log *slog.Logger // nil means none
-	// Waiting is told what a drain waits for; see agent.Config.
+	// Waiting is called with the runs that a drain waits for; see agent.Config.
 	Waiting func(runs []agent.Run)
 
 	// For tests; zero values mean the real thing. A wrapped launcher must still be a launcher.Watcher, so that ends
@@ -66,7 +66,7 @@ type AgentConfig struct {
 	ShutdownGrace time.Duration
 
 	pool     func(ctx context.Context) (string, error) // the pool of the token
-	process  api.Process                               // tells it from others of the instance; the zero value does not
+	process  api.Process                               // of this process of the instance; the zero value names none
 	instance string                                    // name of the instance; known once the data directory is open
 	stateID  string                                    // of the data directory
 
@@ -119,7 +119,7 @@ type upstream struct {
 	source    *client.Secret // the token, in place of token
 	exchanged bool           // the token is made of that in oidc_token_file, again and again
 	transport http.RoundTripper
-	advice    string // what to do if it refuses the token; empty means to give the agent another one
+	advice    string // for a refused token; empty means to give the agent another one
 }
 
 // elsewhere is a control plane that the settings name.
@@ -204,8 +204,8 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, err
 	}
 	cfg.pool = func(ctx context.Context) (string, error) {
-		who, err := cl.Whoami(ctx)
-		return who.Pool, cmp.Or(agent.TokenRefused(err, to.url, to.advice), err)
+		me, err := cl.Whoami(ctx)
+		return me.Pool, cmp.Or(agent.TokenRefused(err, to.url, to.advice), err)
 	}
 	if cfg.providers, err = openProviders(cfg, data); err != nil {
 		return nil, err
@@ -268,7 +268,7 @@ func storesOf(cfg AgentConfig, data *dataDir) (secrets.Mux, error) {
 	return mux, err
 }
 
-// maskOf hides every secret that a job of this machine could have: all values of its store, and what is secret in
+// maskOf hides every secret that a job of this machine could have: all values of its store, and the secret parts of
 // forwarded variables.
 func maskOf(ctx context.Context, cfg AgentConfig, data *dataDir) (func(string) string, error) {
 	store := local.New(data.file(SecretsDir))
@@ -399,9 +399,9 @@ func (a *Agent) Drain() { a.agent.Drain() }
 // Abort makes a Run that is ending stop waiting for running tasks.
 func (a *Agent) Abort() { a.agent.Abort() }
 
-// Close releases what OpenAgent opened.
+// Close closes everything that OpenAgent opened.
 func (a *Agent) Close() error {
-	err := a.target.close(context.Background()) // after Run nothing is left to wait for
+	err := a.target.close(context.Background()) // after Run there is nothing to wait for
 	if a.health != nil {
 		_ = a.health.Close() // Run has closed it already, if it ran
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 // A backup is a directory with the records of a control plane and the logs that they name, as they were at one
-// moment, and with a list of its files, which is written last. What is not on the list is not part of it, and what is
-// must be as it says: so one that was cut short is never taken for a whole one. It holds no token, key or secret in the
-// clear, and nothing of an agent's.
+// moment, and with a list of its files, which is written last. A file that is not on the list is not part of it, and
+// one that is must have the listed size and hash: so a backup that was cut short is never taken for a whole one. It
+// holds no token, key or secret in the clear, and nothing of an agent's.
 const (
 	manifestFile  = "manifest.json"
 	backupFormat  = 1
@@ -34,7 +34,7 @@ const (
 	backupLock    = ".lock"
 )
 
-// Manifest is the list of what a backup holds.
+// Manifest is the list of the files of a backup.
 type Manifest struct {
 	Format  int         `json:"format"`
 	Program string      `json:"program"`
@@ -102,12 +102,12 @@ func Backup(ctx context.Context, data, to, version string) (m Manifest, err erro
 	return m, errors.Join(os.Remove(filepath.Join(to, backupLock)), syncDir(filepath.Dir(to)))
 }
 
-// beginPart makes the directory of a backup that is being made, and locks it. What one that was killed has left there
-// is removed.
+// beginPart makes the directory of a backup that is being made, and locks it. Files of one that was killed are
+// removed.
 func beginPart(partial string) (*os.File, error) {
 	path := filepath.Join(partial, backupLock)
-	// A backup that was killed before it made its lock has left an empty directory.
-	if left, err := os.ReadDir(partial); there(partial) && !there(path) && (err != nil || len(left) > 0) {
+	// After a backup that was killed before it made its lock there is an empty directory.
+	if files, err := os.ReadDir(partial); there(partial) && !there(path) && (err != nil || len(files) > 0) {
 		return nil, workflow.Refuse(workflow.ErrExists, "", "%s is not an unfinished backup: move it away, or name another directory", partial)
 	}
 	if err := os.MkdirAll(partial, 0o700); err != nil {

@@ -17,12 +17,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Files and directories of a data directory. What lies in the private one is only Dayfly's.
+// Files and directories of a data directory. The private one is only for Dayfly.
 const (
 	AdminTokenFile = privateDir + "/admin-token"      // of the control plane
 	DatabaseFile   = privateDir + "/dayfly.db"        // of the control plane
-	blobsDir       = privateDir + "/blobs"            // of the control plane: what is beyond the first MiB of a log
-	ArtifactsDir   = privateDir + "/artifacts"        // of the agent: what runs leave
+	blobsDir       = privateDir + "/blobs"            // of the control plane: logs beyond their first MiB
+	ArtifactsDir   = privateDir + "/artifacts"        // of the agent: the artifacts of runs
 	TicketKeysFile = privateDir + "/ticket-keys.json" // of the agent
 	SecretsDir     = privateDir + "/secrets"          // of the agent: file:NAME
 	StateDir       = "state"                          // of the agent: ORGANIZATION/WORKSPACE
@@ -34,10 +34,10 @@ const (
 
 	lockFile       = "lock"
 	privateDir     = "private"
-	webhookKeyFile = privateDir + "/webhook-key" // what the secrets of webhooks are made from
+	webhookKeyFile = privateDir + "/webhook-key" // from which the secrets of webhooks are derived
 	stateIDFile    = privateDir + "/state-id"    // of the agent: identifies this directory of states, also after a move
 	relayPortFile  = privateDir + "/relay-port"
-	providersLeft  = privateDir + "/providers-left" // of the agent: what tasks left for the cache of providers
+	providersLeft  = privateDir + "/providers-left" // of the agent: providers that tasks left for the cache
 	instanceFile   = privateDir + "/instance"       // keeps the agent's instance name over restarts
 	processFile    = privateDir + "/process"        // the agent's last process that the control plane admitted
 )
@@ -102,7 +102,7 @@ func openData(path string) (*dataDir, error) {
 		return nil, err
 	}
 	d := &dataDir{path: path, lock: lock}
-	if err := d.settle(); err != nil {
+	if err := d.setUp(); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare the data directory: %w", err), d.close())
 	}
 	return d, nil
@@ -125,8 +125,8 @@ func makeDir(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// stateID returns the id of the directory's states, made once and stored: a run tells them by it from those of another
-// machine.
+// stateID returns the id of the directory's states, made once and stored: a run distinguishes them by it from those
+// of another machine.
 func (d *dataDir) stateID() (string, error) {
 	kept, err := readPrivate(d.file(stateIDFile))
 	if err != nil || kept != "" {
@@ -136,7 +136,7 @@ func (d *dataDir) stateID() (string, error) {
 	return id, writePrivate(d.file(stateIDFile), id)
 }
 
-// webhookKey returns what the secrets of webhooks are made from, which is made with the first use.
+// webhookKey returns the key from which the secrets of webhooks are derived. It is made with the first use.
 func (d *dataDir) webhookKey() ([]byte, error) {
 	kept, err := readPrivate(d.file(webhookKeyFile))
 	if err != nil || kept != "" {

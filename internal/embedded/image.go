@@ -26,15 +26,15 @@ const (
 const runnerInImage = "/usr/local/bin/dayfly"
 
 // certificates are the files in which systems keep their CA certificates. The first that exists goes into an image,
-// under the first name. They are this machine's on purpose: the image stays here, and a job in it trusts what a job
-// that is a process here would trust. make image, whose images travel, takes none from its machine.
+// under the first name. They are this machine's on purpose: the image stays here, and a job in it trusts the same
+// certificates as a job that is a process here. make image, whose images travel, takes none from its machine.
 var certificates = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
 // composeImage describes the image of container jobs that this machine can make: this program as the runner, and an
-// engine and busybox from the path. All must be statically linked, because the image has no libraries. The error names
-// what is missing.
+// engine and busybox from the path. All must be statically linked, because the image has no libraries. The error
+// names the missing part.
 func composeImage(ctx context.Context, tag, program, searched string) (image docker.Image, said string, err error) {
 	refuse := func(format string, args ...any) (docker.Image, string, error) {
 		return docker.Image{}, "", workflow.Refuse(workflow.ErrNotFound, "runner_image",
@@ -115,7 +115,7 @@ func findStatic(searched string, names ...string) string {
 // isStatic reports whether a file is a program for this machine that needs no other file to run: it names no loader.
 // (The scripts of version managers, which pick a version, are not.)
 func isStatic(file string) bool {
-	f, err := os.Open(file) //nolint:gosec // a program on the PATH of whoever runs this
+	f, err := os.Open(file) //nolint:gosec // a program on the PATH of this process's user
 	if err != nil {
 		return false
 	}

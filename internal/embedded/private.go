@@ -32,7 +32,7 @@ func CheckData(data string) error {
 		return nil
 	}
 	return workflow.Refuse(workflow.ErrUnsupported, "", "the data directory %s is of an older version of Dayfly (%s), which this version does not read; nothing in it was changed. "+
-		"Name another one with --data. The states are in %s: copy what is in there beside the workspace's code, and run an update with --take-over. "+
+		"Name another one with --data. The states are in %s: copy them beside the workspace's code, and run an update with --take-over. "+
 		"See \"A data directory of an older version\" in docs/backup.md", data, found, filepath.Join(data, StateDir, "ORGANIZATION", "WORKSPACE"))
 }
 
@@ -41,9 +41,9 @@ func there(path string) bool {
 	return err == nil
 }
 
-// settle marks the directory and makes the private one in it. The lock is held, and nothing is open yet. If the process
-// dies, the next call goes on.
-func (d *dataDir) settle() error {
+// setUp marks the directory and makes the private one in it. The lock is held, and nothing is open yet. If the
+// process dies, the next call goes on.
+func (d *dataDir) setUp() error {
 	if err := mark(d.path); err != nil {
 		return err
 	}

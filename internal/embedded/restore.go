@@ -17,19 +17,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// restoringFile is there from before a restore changes what the directory has until all is in its place. No server
+// restoringFile exists from before a restore changes the directory until all files are in their places. No server
 // starts meanwhile: it would begin anew, or with a part. It has the suffix under which the present files are put aside.
 const restoringFile = privateDir + "/restoring"
 
-// Restored is what a restore did.
+// Restored is the result of a restore.
 type Restored struct {
 	Manifest Manifest
 	Data     string       // the data directory
-	Ended    api.Restored // what would have gone on by itself
+	Ended    api.Restored // runs and schedules that would have gone on by themselves
 	Aside    string       // where the records are that were there before; empty if there were none
 }
 
-// RestoreConfig says what is restored.
+// RestoreConfig names the backup and the data directory.
 type RestoreConfig struct {
 	Backup  string // the backup's directory
 	Data    string // the data directory
@@ -38,8 +38,9 @@ type RestoreConfig struct {
 	Log     *slog.Logger
 }
 
-// Restore puts a backup in the place of a data directory's records. What would go on by itself is ended, because it may
-// have been done since the backup was made. One that is cut short is finished by the next one.
+// Restore puts a backup in the place of a data directory's records. Runs and schedules that would go on by themselves
+// are ended, because they may have been done since the backup was made. One that is cut short is finished by the next
+// one.
 func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 	if out.Manifest, err = OpenBackup(ctx, cfg.Backup); err != nil {
 		return out, err
@@ -87,7 +88,8 @@ func Restore(ctx context.Context, cfg RestoreConfig) (out Restored, err error) {
 	return out, errors.Join(os.Remove(marker), removeAll(db+making), syncDir(d.file(privateDir)))
 }
 
-// prepare copies a backup to two paths, checks the records, and ends what would go on by itself.
+// prepare copies a backup to two paths, checks the records, and ends the runs and schedules that would go on by
+// themselves.
 func prepare(ctx context.Context, cfg RestoreConfig, path, blobs string) (ended api.Restored, err error) {
 	if err := errors.Join(removeAll(path), removeAll(blobs)); err != nil {
 		return ended, err
@@ -112,7 +114,7 @@ func prepare(ctx context.Context, cfg RestoreConfig, path, blobs string) (ended 
 	return ended, errors.Join(err, st.Close())
 }
 
-// removeAll removes what is no longer wanted, with what has a longer name: the log of records.
+// removeAll removes a file or directory that is no longer wanted, and those with a longer name: the log of records.
 func removeAll(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	for _, e := range entries {
@@ -124,7 +126,7 @@ func removeAll(path string) error {
 }
 
 // putAside gives files of one directory other names, as far as they are there. Where a restore was cut short, some may
-// have theirs already: what is in the old place then is not what was there at first, and nobody has used it.
+// have theirs already: a file in the old place then is a new one, which nobody has used.
 func putAside(names ...[2]string) error {
 	for _, name := range names {
 		from, to := name[0], name[1]

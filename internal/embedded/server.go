@@ -262,15 +262,15 @@ func (s *Server) ensureAdminToken(ctx context.Context) error {
 		return err
 	}
 	if kept != "" {
-		who, err := s.plane.Authenticate(ctx, kept)
-		if err == nil && who.Role == api.RoleAdmin {
+		admin, err := s.plane.Authenticate(ctx, kept)
+		if err == nil && admin.Role == api.RoleAdmin {
 			return nil
 		}
 		if err != nil && !errors.Is(err, workflow.ErrUnauthenticated) && !errors.Is(err, workflow.ErrRevoked) {
 			return fmt.Errorf("check the admin token: %w", err)
 		}
 	}
-	// Whoever owns the data directory is the administrator.
+	// The owner of the data directory is the administrator.
 	owner := controlplane.Principal{Organization: organization, ID: controlplane.DataDirectory, Name: controlplane.DataDirectory, Audience: "user", Role: api.RoleAdmin}
 	made, err := s.plane.CreateToken(ctx, owner, api.NewToken{Name: api.FirstAdmin, Principal: api.FirstAdmin, Role: api.RoleAdmin})
 	if err != nil {
@@ -396,7 +396,7 @@ func (s *Server) purge(ctx context.Context) {
 	}
 }
 
-// Close releases what OpenServer opened.
+// Close closes everything that OpenServer opened.
 func (s *Server) Close() error {
 	var errs []error
 	if s.listener != nil {

@@ -71,7 +71,7 @@ func (s *singleRun) Launch(ctx context.Context, id string, in api.Launch) error 
 	return err
 }
 
-// acknowledged is told that the control plane knows the end of a job's task.
+// acknowledged is called when the control plane knows the end of a job's task.
 func (s *singleRun) acknowledged(job string, attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

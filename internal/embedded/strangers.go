@@ -16,8 +16,8 @@ import (
 )
 
 // strangers is a listener that bounds how many connections of one address may be open on which nobody has shown a valid
-// token: one machine cannot take those of all others. What is beyond that is closed at once. Its methods may be called
-// concurrently.
+// token: one machine cannot take those of all others. A connection beyond that is closed at once. Its methods may be
+// called concurrently.
 type strangers struct {
 	net.Listener
 	max     int
@@ -81,7 +81,7 @@ func noteProof(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// proxies are the networks of proxies that say truly whose requests they pass on.
+// proxies are the networks of proxies whose X-Forwarded-For is trusted.
 type proxies []netip.Prefix
 
 // readProxies reads addresses and networks.
@@ -102,8 +102,8 @@ func (p proxies) trust(remote string) bool {
 	return err == nil && slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(at.Addr().Unmap().WithZone("")) })
 }
 
-// sender is where a request comes from. Each proxy adds the address that it sees to X-Forwarded-For, at the end: what
-// stands there before the first that is no trusted proxy may be invented.
+// sender is where a request comes from. Each proxy adds the address that it sees to X-Forwarded-For, at the end:
+// addresses before the last one that is not a trusted proxy may be forged.
 func (p proxies) sender(remote string, forwarded []string) string {
 	hops := strings.Split(strings.Join(forwarded, ","), ",")
 	for _, hop := range slices.Backward(hops) {

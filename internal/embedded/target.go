@@ -36,7 +36,7 @@ type target struct {
 	// end ends every task with its grace, or leaves them alone.
 	end   func(ctx context.Context) error
 	close func(ctx context.Context) error
-	lines []string // what there is to say of it
+	lines []string // its description for people
 
 	sockets, listen, url string      // of the relay, as agent.Config wants them
 	tls                  *tls.Config // of the relay; nil means none
@@ -46,7 +46,7 @@ type target struct {
 	absence    time.Duration                    // see reaper.Policy.AbsenceProves
 }
 
-// openTarget takes what the settings say, or what this machine has.
+// openTarget opens the target that the settings name, or the best that this machine has.
 func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, error) {
 	switch wanted := cfg.Settings.DeployTarget; {
 	case wanted == config.TargetProcess:
@@ -59,13 +59,13 @@ func openTarget(ctx context.Context, cfg AgentConfig, data *dataDir) (*target, e
 	case len(cfg.Runner) > 0:
 		return openProcesses(cfg, data, "deploy_target auto: the runner is a program of this machine")
 	}
-	t, left, err := openContainers(ctx, cfg, data, "deploy_target auto: the engine answers, and the image is there")
+	t, alive, err := openContainers(ctx, cfg, data, "deploy_target auto: the engine answers, and the image is there")
 	if err == nil {
 		return t, nil
 	}
-	if left > 0 {
-		// As processes, nobody would hear of them again.
-		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start the engine again, or abandon these jobs with deploy_target process: %w", text.Count(left, "container job"), err)
+	if alive > 0 {
+		// With jobs as processes, their ends would never be known.
+		return nil, fmt.Errorf("%s of an earlier start may still run, and the Docker engine cannot be used: start the engine again, or abandon these jobs with deploy_target process: %w", text.Count(alive, "container job"), err)
 	}
 	return openProcesses(cfg, data, "deploy_target auto: no containers, because "+text.Cut(strings.Join(strings.Fields(err.Error()), " "), 300))
 }
@@ -87,7 +87,7 @@ func openProcesses(cfg AgentConfig, data *dataDir, why string) (*target, error) 
 	if is.EngineUser {
 		lines = append(lines, "workflow code runs as a separate user")
 	} else {
-		lines = append(lines, "workflow code runs as your own user and can read what you can: run only code that you trust")
+		lines = append(lines, "workflow code runs as your own user and can read all files that you can read: run only code that you trust")
 	}
 	if !is.EngineUser && !is.Cgroup {
 		lines = append(lines, "no cgroup can be made: if dayfly is killed, a process that left its session on purpose goes on, and its run is called over")
@@ -112,7 +112,7 @@ func unkept(limits []task.Limit, why string) []string {
 }
 
 // openContainers says also how many tasks of an earlier start are not known to have ended.
-func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why string) (_ *target, left int, err error) {
+func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why string) (_ *target, alive int, err error) {
 	parts, err := dockerConfig(cfg, data)
 	if err != nil {
 		return nil, 0, err
@@ -126,7 +126,7 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 			err = errors.Join(err, l.Close(context.WithoutCancel(ctx)))
 		}
 	}()
-	left = len(l.Unended())
+	alive = len(l.Unended())
 	checking, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	reach, err := l.Check(checking)
@@ -143,7 +143,7 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 		if shared := cfg.Settings.SharedVolumeDirectory; shared != "" {
 			err = fmt.Errorf("%w; shared_volume_directory %s must be the path at which the Docker engine has %s", err, shared, data.path)
 		}
-		return nil, left, err
+		return nil, alive, err
 	}
 	t := &target{launcher: l, end: l.End, close: l.Close, lines: []string{"jobs run in containers of " + parts.Image + " (" + why + ")"}}
 	if made != "" {
@@ -154,7 +154,7 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 	} else {
 		port, err := relayPort(ctx, data.file(relayPortFile), reach.Listen)
 		if err != nil {
-			return nil, left, err
+			return nil, alive, err
 		}
 		t.listen, t.url = net.JoinHostPort(reach.Listen, port), "http://"+net.JoinHostPort(reach.Host, port)
 	}
@@ -162,12 +162,12 @@ func openContainers(ctx context.Context, cfg AgentConfig, data *dataDir, why str
 	case cfg.Settings.RunnerNetwork == config.NetworkNone:
 		t.lines = append(t.lines, "they have no network: each reaches only its relay, by its own socket")
 	case reach.Sockets:
-		t.lines = append(t.lines, "they reach what this machine reaches, but not each other; each reaches its relay by its own socket")
+		t.lines = append(t.lines, "they reach everything that this machine reaches, but not each other; each reaches its relay by its own socket")
 	default:
-		t.lines = append(t.lines, "they reach what this machine reaches, and their relay at "+t.url)
+		t.lines = append(t.lines, "they reach everything that this machine reaches, and their relay at "+t.url)
 	}
 	t.lines = append(t.lines, unkept(reach.Unkept, reach.Why)...)
-	return t, left, nil
+	return t, alive, nil
 }
 
 func dockerConfig(cfg AgentConfig, data *dataDir) (docker.Config, error) {
@@ -203,7 +203,7 @@ func pulled(s config.Config) []string {
 	return out
 }
 
-// machine is what the launchers of this machine are told alike.
+// machine is the configuration that all launchers of this machine share.
 func machine(cfg AgentConfig, data *dataDir, dir string) launcher.Machine {
 	m := launcher.Machine{
 		Dir: data.file(dir), StateRoot: data.file(StateDir), StateStore: cfg.stateID, SourceRoots: cfg.Settings.SourceRoots,

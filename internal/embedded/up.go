@@ -119,5 +119,5 @@ func (u *Up) Run(ctx context.Context) error {
 	return errors.Join(err, <-served)
 }
 
-// Close releases what OpenUp opened.
+// Close closes everything that OpenUp opened.
 func (u *Up) Close() error { return errors.Join(u.Agent.Close(), u.Server.Close()) }

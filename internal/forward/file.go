@@ -15,10 +15,11 @@ import (
 // file is a file to which one process appends.
 type file string
 
-// most is more than the bytes of one part.
-const most = 4 << 20
+// maxPart is more than the bytes of one part.
+const maxPart = 4 << 20
 
-// send appends a part and waits until it is on disk. What a crash left of a part behind the last seal is cut off first.
+// send appends a part and waits until it is on disk. An incomplete part after the last seal, from a crash, is cut off
+// first.
 func (f file) send(_ context.Context, _ string, lines [][]byte, _ api.Seal) (err error) {
 	to, err := os.OpenFile(string(f), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -29,7 +30,7 @@ func (f file) send(_ context.Context, _ string, lines [][]byte, _ api.Seal) (err
 	if err != nil {
 		return fmt.Errorf("find the end of the file: %w", err)
 	}
-	from := max(0, size-most)
+	from := max(0, size-maxPart)
 	tail := make([]byte, size-from)
 	if _, err := to.ReadAt(tail, from); err != nil {
 		return fmt.Errorf("read the end of the file: %w", err)
@@ -40,7 +41,7 @@ func (f file) send(_ context.Context, _ string, lines [][]byte, _ api.Seal) (err
 	}
 	if end += from; end < size {
 		if err := to.Truncate(end); err != nil {
-			return fmt.Errorf("cut off what a crash left: %w", err)
+			return fmt.Errorf("cut off an incomplete part: %w", err)
 		}
 	}
 	if _, err := to.WriteAt(bytes.Join(lines, nil), end); err != nil {

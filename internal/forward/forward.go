@@ -1,6 +1,6 @@
 // Package forward sends sealed parts of the audit trail to a place that the control plane cannot change later: a file,
 // a syslog, or a bucket of S3. Each part is its entries and then its seal, as lines of JSON (api.AuditLine). A part may
-// be sent again. It does not decide what is sent, and keeps no place: see controlplane.
+// be sent again. It does not choose the parts, and keeps no position: see controlplane.
 package forward
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// putter keeps what is written once.
+// putter stores objects that are written once.
 type putter interface {
 	Put(ctx context.Context, name string, body []byte) error
 }

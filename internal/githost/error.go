@@ -16,20 +16,20 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// Error is why a host did not do what was asked.
+// Error is why a host did not carry out a call.
 type Error struct {
 	Permanent  bool          // whether another try does no better until a person changes something
-	RetryAfter time.Duration // what the host asks to wait for, else zero
+	RetryAfter time.Duration // that the host asks for, else zero
 	Message    string        // a sentence; no secret
 	cause      error
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns what the HTTP client said, where there was no answer.
+// Unwrap returns the error of the HTTP client, where there was no answer.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Refuse returns a permanent error of what was asked.
+// Refuse returns a permanent error of a call.
 func Refuse(format string, args ...any) *Error {
 	return &Error{Permanent: true, Message: fmt.Sprintf(format, args...)}
 }
@@ -44,7 +44,7 @@ type FailedCall struct {
 	Header http.Header // of the answer
 	Said   string      // the host's own words
 
-	Cause  error         // what the library said
+	Cause  error         // of the library
 	Secret redact.String // the credential; it is taken out of all words
 }
 
@@ -55,7 +55,7 @@ const (
 	minWait  = time.Minute // after a refusal for the rate that names no time, as GitHub asks for
 )
 
-// Classify decides what a failure means. It is a pure function.
+// Classify makes an Error of a failed call. It is a pure function.
 // https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
 // https://docs.gitlab.com/security/rate_limits/
 func Classify(f FailedCall, now time.Time) *Error {
@@ -88,7 +88,7 @@ func Classify(f FailedCall, now time.Time) *Error {
 	case s == http.StatusNotFound || s == http.StatusGone:
 		return refused("it is not there, or the token does not see it; it needs " + f.Needs)
 	}
-	return refused("it does not take what was sent")
+	return refused("it does not accept the request")
 }
 
 // unanswered is the error of a call without an answer that could be read.
@@ -108,7 +108,7 @@ func (f FailedCall) unanswered() *Error {
 	return e
 }
 
-// clean takes the credential out of foreign words: a host, or what stands before it, may repeat a request.
+// clean takes the credential out of foreign words: a host, or a proxy before it, may repeat a request.
 func (f FailedCall) clean(s string) string {
 	if !f.Secret.Empty() {
 		s = strings.ReplaceAll(s, f.Secret.Reveal(), f.Secret.String())
@@ -123,7 +123,7 @@ func (f FailedCall) limited() bool {
 		strings.Contains(said, "secondary rate limit") || strings.Contains(said, "abuse detection")
 }
 
-// patience is for how long a host asks to be left alone; zero: it does not say.
+// patience is for how long a host asks to be left alone; zero: it does not ask.
 func patience(h http.Header, now time.Time) time.Duration {
 	var d time.Duration
 	if v := h.Get("Retry-After"); v != "" {

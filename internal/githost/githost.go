@@ -1,6 +1,6 @@
-// Package githost is what is wanted of a git host's API by those who perform deliveries: read a pull request, write the
-// one comment, set a commit's status. It executes no code of a repository and fetches none. It keeps nothing: each call
-// says all that it needs, may be repeated, and is bounded in calls, pages and bytes.
+// Package githost is the part of a git host's API that deliveries need: read a pull request, write the one comment,
+// set a commit's status. It executes no code of a repository and fetches none. It keeps nothing: each call names all
+// that it needs, may be repeated, and is bounded in calls, pages and bytes.
 package githost
 
 import (
@@ -21,15 +21,15 @@ type Host interface {
 	Status(ctx context.Context, s Status) error
 }
 
-// Bounds of what is read.
+// Bounds of reading.
 const (
 	MaxFiles    = 3000     // entries of a pull request's changed files; GitHub lists no more
 	MaxComments = 3000     // comments in which the own one is looked for
-	MaxText     = 64 << 10 // bytes of a comment; what is beyond is cut
+	MaxText     = 64 << 10 // bytes of a comment; a longer one is cut
 	MaxBody     = 16 << 20 // bytes of an answer that the HTTP client of a host should take: lists hold patches
 )
 
-// Read says what is read.
+// Read names the pull request and the comment to read.
 type Read struct {
 	Repository string // its path: owner/name, on GitLab also with groups between
 	Number     int    // of the pull request; zero: it is found by Commit
@@ -47,7 +47,7 @@ const (
 	Merged State = "merged"
 )
 
-// Facts are what a host says now.
+// Facts are the present facts about a pull request.
 type Facts struct {
 	Number         int // zero: no pull request was merged as Read.Commit, and nothing else is known
 	State          State
@@ -94,7 +94,7 @@ type Posted struct {
 	Updated time.Time // by the host's clock
 }
 
-// StatusState is what a status says of a commit.
+// StatusState is the state of a status.
 type StatusState string
 
 // The states of a status.
@@ -104,14 +104,14 @@ const (
 	Failure StatusState = "failure"
 )
 
-// Status is what one context says of a commit.
+// Status is the status of a commit in one context.
 type Status struct {
 	Repository  string
 	Commit      string
 	State       StatusState
 	Context     string // one status is shown of each
-	Description string // a sentence; what is longer than the host takes is cut
-	URL         string // where more is said; may be empty
+	Description string // a sentence; one that is longer than the host takes is cut
+	URL         string // of the details; may be empty
 }
 
 var (
@@ -119,10 +119,10 @@ var (
 	commit  = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
 )
 
-// CheckRepository refuses what cannot be the path of a repository in at most so many segments.
-func CheckRepository(path string, most int) error {
+// CheckRepository refuses a text that cannot be the path of a repository of at most so many segments.
+func CheckRepository(path string, maxSegments int) error {
 	parts := strings.Split(path, "/")
-	if len(parts) < 2 || len(parts) > most {
+	if len(parts) < 2 || len(parts) > maxSegments {
 		return Refuse("%.200q is not the path of a repository, such as owner/name", path)
 	}
 	for _, p := range parts {
@@ -133,7 +133,7 @@ func CheckRepository(path string, most int) error {
 	return nil
 }
 
-// CheckCommit refuses what is not the whole name of a commit.
+// CheckCommit refuses a text that is not the whole name of a commit.
 func CheckCommit(name string) error {
 	if !commit.MatchString(name) {
 		return Refuse("%.100q is not the whole name of a commit", name)

@@ -10,10 +10,10 @@ import (
 	"github.com/go-jose/go-jose/v4/json"
 )
 
-// Claims are what a token says.
+// Claims are the claims of a token.
 type Claims map[string]any
 
-// header is what a token says about itself.
+// header is the header of a token.
 type header struct {
 	Algorithm   string          `json:"alg"`
 	KeyID       string          `json:"kid"`
@@ -52,7 +52,8 @@ func parse(token string) (h header, c Claims, err error) {
 	return h, c, nil
 }
 
-// knownType tells tokens that say who somebody is from others of the same issuer, such as a logout token.
+// knownType distinguishes tokens that identify a person or a program from others of the same issuer, such as a logout
+// token.
 func knownType(t string) bool {
 	switch strings.TrimPrefix(strings.ToLower(t), "application/") {
 	case "", "jwt", "at+jwt":

@@ -8,7 +8,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// setting is what lists the private addresses of issuers.
+// setting is the name of the setting that lists the private addresses of issuers.
 const setting = "private_issuers of the control plane"
 
 // CheckAddress refuses an address that cannot be an issuer's. It does not look names up: that is done when they are

@@ -22,7 +22,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of what is asked of an issuer, and of how long its keys serve.
+// Bounds of the requests to an issuer, and of the lifetime of its keys.
 const (
 	askAgain      = 30 * time.Second // after any try
 	askTime       = 5 * time.Second  // for its metadata and its keys together
@@ -40,7 +40,7 @@ const (
 
 // source is an issuer's keys as they were last read.
 type source struct {
-	turn chan struct{} // who asks the issuer has it
+	slot chan struct{} // held by the caller that asks the issuer
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
@@ -58,7 +58,7 @@ func (v *Verifier) source(issuer string) *source {
 		if len(v.sources) >= maxSources {
 			clear(v.sources)
 		}
-		s = &source{turn: make(chan struct{}, 1)}
+		s = &source{slot: make(chan struct{}, 1)}
 		v.sources[issuer] = s
 	}
 	return s
@@ -73,18 +73,18 @@ func (v *Verifier) keys(ctx context.Context, issuer string, h header, now time.T
 	}
 	if len(found) > 0 { // they are old: one caller asks for new ones, the others go on
 		select {
-		case s.turn <- struct{}{}:
+		case s.slot <- struct{}{}:
 		default:
 			return found, nil
 		}
 	} else {
 		select {
-		case s.turn <- struct{}{}:
+		case s.slot <- struct{}{}:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.slot }()
 	if found, ask = s.look(h, now); ask {
 		v.renew(ctx, s, issuer, now)
 		found, _ = s.look(h, now)
@@ -111,8 +111,8 @@ func (s *source) look(h header, now time.Time) (found []jose.JSONWebKey, ask boo
 	return found, may && (len(found) == 0 || !now.Before(s.fresh))
 }
 
-// renew asks the issuer. It is bounded by its own time and not by a caller who may leave: whoever leaves early must not
-// make the issuer be asked more often.
+// renew asks the issuer. It is bounded by its own time and not by a caller that may leave: one that leaves early must
+// not make the issuer be asked more often.
 func (v *Verifier) renew(ctx context.Context, s *source, issuer string, now time.Time) {
 	s.mu.Lock()
 	s.tried = now
@@ -182,7 +182,7 @@ func (v *Verifier) fetch(ctx context.Context, issuer string) ([]jose.JSONWebKey,
 	return keys, age, err
 }
 
-// readKeys reads a key set and leaves out what cannot check a signature.
+// readKeys reads a key set and leaves out keys that cannot check a signature.
 func readKeys(text []byte) (out []jose.JSONWebKey, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -208,7 +208,7 @@ func readKeys(text []byte) (out []jose.JSONWebKey, err error) {
 }
 
 // get reads a document of an issuer, and for how long it serves.
-func (v *Verifier) get(ctx context.Context, address string, most int64) ([]byte, time.Duration, error) {
+func (v *Verifier) get(ctx context.Context, address string, limit int64) ([]byte, time.Duration, error) {
 	if err := v.CheckAddress("url", address); err != nil {
 		return nil, 0, fmt.Errorf("%w: %.200q: %w", errDown, address, err)
 	}
@@ -229,12 +229,12 @@ func (v *Verifier) get(ctx context.Context, address string, most int64) ([]byte,
 	if response.StatusCode != http.StatusOK {
 		return nil, 0, fmt.Errorf("%w: %.200s answered %s", errDown, address, response.Status)
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, most+1))
+	text, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	switch {
 	case err != nil:
 		return nil, 0, fmt.Errorf("%w: %.200s: %w", errDown, address, err)
-	case int64(len(text)) > most:
-		return nil, 0, fmt.Errorf("%w: the answer of %.200s is longer than %d bytes", errDown, address, most)
+	case int64(len(text)) > limit:
+		return nil, 0, fmt.Errorf("%w: the answer of %.200s is longer than %d bytes", errDown, address, limit)
 	}
 	return bytes.TrimSpace(text), age(response.Header.Get("Cache-Control")), nil
 }

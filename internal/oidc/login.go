@@ -25,24 +25,24 @@ import (
 const (
 	maxAnswer  = 1 << 20          // bytes of an answer to a login
 	answerTime = 30 * time.Second // for one
-	maxWords   = 300              // bytes of what an issuer says in an error
+	maxWords   = 300              // bytes of an issuer's text in an error
 )
 
-// Login is how a person logs in to a public client: authorization code with PKCE, and no client secret. It checks what
-// only who began the login can check (state, nonce, issuer, client); whether the token is genuine is checked by who
-// takes it. It keeps nothing, and asks for no refresh token.
+// Login is how a person logs in to a public client: authorization code with PKCE, and no client secret. It makes the
+// checks that only the party that began the login can make (state, nonce, issuer, client); the receiver of the token
+// checks whether it is genuine. It keeps nothing, and asks for no refresh token.
 type Login struct {
 	Issuer   string // its address
 	ClientID string
 	Scopes   []string
 
-	HTTP  *http.Client                     // follows no redirects, whatever it says itself
-	Check func(what, address string) error // refuses an address to which nothing of a login may be sent
+	HTTP  *http.Client                        // its own setting of redirects is ignored: none are followed
+	Check func(subject, address string) error // refuses an address to which nothing of a login may be sent
 
 	found discovery
 }
 
-// discovery is what an issuer says of itself.
+// discovery is the metadata of an issuer.
 type discovery struct {
 	Issuer        string   `json:"issuer"`
 	Authorization string   `json:"authorization_endpoint"`
@@ -51,7 +51,7 @@ type discovery struct {
 	Challenges    []string `json:"code_challenge_methods_supported"`
 }
 
-// Ticket is what ties the answer of an issuer to the login that asked for it. Nobody but the browser and who began the
+// Ticket ties the answer of an issuer to the login that asked for it. Only the browser and the party that began the
 // login may know it.
 type Ticket struct {
 	State    string `json:"state"`
@@ -64,14 +64,14 @@ func NewTicket() Ticket {
 	return Ticket{State: rand.Text(), Nonce: rand.Text(), Verifier: rand.Text() + rand.Text()}
 }
 
-// How long what an issuer says of itself serves for logins to the control plane. Everybody may begin one, so the issuer
+// How long the metadata of an issuer serves for logins to the control plane. Everybody may begin one, so the issuer
 // is not asked for each.
 const (
 	loginAge = 5 * time.Minute
 	loginBad = 30 * time.Second // where it did not answer usefully
 )
 
-// asked is what an issuer said of itself.
+// asked is the metadata of an issuer, as it was read.
 type asked struct {
 	mu    sync.Mutex
 	found discovery
@@ -81,10 +81,10 @@ type asked struct {
 
 // Login begins a login to the control plane: nothing of it goes to a private address that is not listed.
 func (v *Verifier) Login(ctx context.Context, issuer, clientID string, scopes []string, now time.Time) (*Login, error) {
-	l := &Login{Issuer: issuer, ClientID: clientID, Scopes: scopes, HTTP: v.http(), Check: func(what, address string) error {
+	l := &Login{Issuer: issuer, ClientID: clientID, Scopes: scopes, HTTP: v.http(), Check: func(subject, address string) error {
 		u, err := url.Parse(address)
 		if err != nil {
-			return fmt.Errorf("%s is %s, which is not an address", what, text.Quote(address, maxWords))
+			return fmt.Errorf("%s is %s, which is not an address", subject, text.Quote(address, maxWords))
 		}
 		u.RawQuery = "" // only an issuer's own address has none
 		return v.CheckAddress("issuer", u.String())
@@ -105,7 +105,7 @@ func (v *Verifier) Login(ctx context.Context, issuer, clientID string, scopes []
 		l.found = a.found
 		return l, a.err
 	}
-	// It is bounded by the client's time and not by a caller who may leave: whoever leaves must not fail the others.
+	// It is bounded by the client's time and not by a caller that may leave: one that leaves must not fail the others.
 	a.err = l.Discover(context.WithoutCancel(ctx))
 	if a.found, a.until = l.found, now.Add(loginAge); a.err != nil {
 		a.until = now.Add(loginBad)
@@ -113,7 +113,7 @@ func (v *Verifier) Login(ctx context.Context, issuer, clientID string, scopes []
 	return l, a.err
 }
 
-// Discover reads what the issuer says of itself.
+// Discover reads the metadata of the issuer.
 func (l *Login) Discover(ctx context.Context) error {
 	if err := l.Check("the issuer's address", l.Issuer); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (l *Login) Authorize(back string, t Ticket) (string, error) {
 	return u.String(), nil
 }
 
-// Redeem exchanges what the browser brought back for a token. Whoever calls it has compared the state.
+// Redeem exchanges the answer that the browser brought back for a token. Its caller has compared the state.
 func (l *Login) Redeem(ctx context.Context, answer url.Values, back string, t Ticket) (redact.String, error) {
 	if by := answer.Get("iss"); by != "" && by != l.found.Issuer { // RFC 9207
 		return redact.String{}, errors.New("the answer comes from another issuer")
@@ -262,7 +262,7 @@ func (l *Login) Take(got Given, nonce string) (redact.String, error) {
 	return redact.New(got.IDToken), nil
 }
 
-// Scope is what is asked for. A refresh token is not: there would be a place where it is kept.
+// Scope is the requested scope. A refresh token is not requested: it would have to be stored.
 func (l *Login) Scope() string {
 	scopes := slices.DeleteFunc(slices.Clone(l.Scopes), func(s string) bool { return s == "offline_access" })
 	if !slices.Contains(scopes, "openid") {

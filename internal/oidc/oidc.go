@@ -2,8 +2,8 @@
 // checks signature, issuer, audience and times of a token. It does not decide what the holder of a token may do.
 //
 // It calls addresses that others name, so each call is bounded: no address of a private network unless it is listed,
-// no redirect to another host, few bytes, a few seconds. An issuer is asked at most once in 30 s, whatever callers
-// send. Keys that were read before are used for a day more while the issuer is down.
+// no redirect to another host, few bytes, a few seconds. An issuer is asked at most once in 30 s, however many tokens
+// callers send. Keys that were read before are used for a day more while the issuer is down.
 package oidc
 
 import (
@@ -38,7 +38,7 @@ func Algorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "ES512"}
 }
 
-// Issuer is what is expected of a token.
+// Issuer is an issuer and the expectations of its tokens.
 type Issuer struct {
 	URL        string
 	Audiences  []string // one of them must be in aud
@@ -46,7 +46,7 @@ type Issuer struct {
 	Algorithms []string // with which it may be signed
 }
 
-// Config is what a Verifier may be told. The zero value works.
+// Config configures a Verifier. The zero value works.
 type Config struct {
 	// Private lists the hosts, addresses and networks (CIDR) that may be called although they are private.
 	Private []string
@@ -64,7 +64,7 @@ type Verifier struct {
 	logins  map[string]*asked
 }
 
-// New returns a verifier, or an error that says which entry of Private is wrong. It calls nobody.
+// New returns a verifier, or an error that names the wrong entry of Private. It makes no call.
 func New(cfg Config) (*Verifier, error) {
 	p, err := outbound.ReadPrivate(cfg.Private)
 	if err != nil {
@@ -75,14 +75,14 @@ func New(cfg Config) (*Verifier, error) {
 	return v, nil
 }
 
-// IssuerOf reads from a token who says to have issued it, without trusting it.
+// IssuerOf reads the issuer that a token claims, without trusting it.
 func IssuerOf(token string) (string, error) {
 	_, c, err := parse(token)
 	if err != nil {
 		return "", err
 	}
 	if c.text("iss") == "" {
-		return "", refuse("the token does not say who issued it (iss)")
+		return "", refuse("the token does not name its issuer (iss)")
 	}
 	return c.text("iss"), nil
 }
@@ -112,7 +112,7 @@ func (v *Verifier) Verify(ctx context.Context, is Issuer, token string, now time
 		if _, err := signed.Verify(k.Key); err != nil {
 			continue
 		}
-		// What was signed is what was read before: both are the second part of the token.
+		// The signed claims are those that were read before: both are the second part of the token.
 		if err := check(said, is, now); err != nil {
 			return nil, err
 		}
@@ -166,8 +166,8 @@ func at(c Claims, name string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	f, err := n.Float64()
-	const most = 253402300799 // the year 9999
-	if err != nil || math.IsNaN(f) || f < 0 || f > most {
+	const latest = 253402300799 // the year 9999
+	if err != nil || math.IsNaN(f) || f < 0 || f > latest {
 		return time.Time{}, false
 	}
 	return time.Unix(int64(f), 0).UTC(), true

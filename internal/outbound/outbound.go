@@ -1,6 +1,6 @@
 // Package outbound makes HTTP clients for addresses that somebody else named: they call no private address unless it is
-// listed, take no proxy, follow few redirects and none to another host, and end within their time and bytes. It does not
-// decide who may name an address.
+// listed, take no proxy, follow few redirects and none to another host, and end within their time and bytes. It does
+// not decide which addresses people may name.
 package outbound
 
 import (
@@ -22,10 +22,11 @@ import (
 // ErrRefused is in the error of a call that was not made: it would have reached a private address, or one without TLS.
 var ErrRefused = errors.New("the address is not called")
 
-// ErrLong is in the error of who reads more of an answer than Limits.Body.
+// ErrLong is in the error of a reader that gets beyond Limits.Body.
 var ErrLong = errors.New("the answer is too long")
 
-// Private is what may be called although it is private. The zero value is nothing. It is safe for concurrent use.
+// Private is a list of private addresses that may be called. The zero value allows none. It is safe for concurrent
+// use.
 type Private struct {
 	hosts []string
 	nets  []netip.Prefix
@@ -90,11 +91,12 @@ func (p Private) allows(a netip.Addr) bool {
 }
 
 // Check refuses an address that a client would not call, or that would be called without TLS. Only listed addresses of
-// this machine are called without TLS. It does not look names up: the client does that each time. The errors are said of what,
-// "the address of an issuer", and name the setting that would allow the address, "private_issuers of the control plane".
-func (p Private) Check(what, setting string, u *url.URL) error {
+// this machine are called without TLS. It does not look names up: the client does that each time. The errors begin
+// with the subject, "the address of an issuer", and name the setting that would allow the address, "private_issuers
+// of the control plane".
+func (p Private) Check(subject, setting string, u *url.URL) error {
 	if u.Scheme != "https" && u.Scheme != "http" || u.Opaque != "" || u.Hostname() == "" {
-		return fmt.Errorf("%s begins with https:// and a host", what)
+		return fmt.Errorf("%s begins with https:// and a host", subject)
 	}
 	host := u.Hostname()
 	a, err := netip.ParseAddr(host)
@@ -103,7 +105,7 @@ func (p Private) Check(what, setting string, u *url.URL) error {
 	loopback := Loopback(host)
 	switch {
 	case u.Scheme == "http" && (!loopback || !listed):
-		return fmt.Errorf("%s begins with https://; http:// is only for one on this machine that %s lists", what, setting)
+		return fmt.Errorf("%s begins with https://; http:// is only for one on this machine that %s lists", subject, setting)
 	case (isAddress && !public(a) || host == "localhost") && !listed:
 		return fmt.Errorf("%.200s is private: it is called only if %s lists it", host, setting)
 	}
@@ -118,7 +120,7 @@ func Loopback(host string) bool {
 
 // Limits bound the calls of a client.
 type Limits struct {
-	Setting   string        // what allows a private address, for errors: "private_issuers of the control plane"
+	Setting   string        // name of the setting that allows a private address: "private_issuers of the control plane"
 	Connect   time.Duration // for a connection, and for TLS; zero means 5 s
 	Timeout   time.Duration // for a call with its answer; zero means 30 s
 	Redirects int           // that are followed, within one host; zero means none: the redirect is the answer
@@ -127,7 +129,7 @@ type Limits struct {
 
 // Client makes an HTTP client. It calls nothing that Check refuses, and checks each address after the name is resolved,
 // when it connects, so that a name whose address changes does not lead elsewhere. It takes no proxy from the environment:
-// then what is checked would be the proxy's address. A host that is listed by its name may have any address.
+// then the proxy's address would be checked. A host that is listed by its name may have any address.
 func (p Private) Client(l Limits) *http.Client {
 	connect := cmp.Or(l.Connect, 5*time.Second)
 	plain := &net.Dialer{Timeout: connect}
@@ -140,7 +142,7 @@ func (p Private) Client(l Limits) *http.Client {
 	}}
 	return &http.Client{
 		Timeout: cmp.Or(l.Timeout, 30*time.Second),
-		Transport: &bounded{private: p, setting: l.Setting, most: cmp.Or(l.Body, 1<<20), Transport: &http.Transport{
+		Transport: &bounded{private: p, setting: l.Setting, limit: cmp.Or(l.Body, 1<<20), Transport: &http.Transport{
 			Proxy: nil, ForceAttemptHTTP2: true, TLSHandshakeTimeout: connect,
 			MaxResponseHeaderBytes: 32 << 10, MaxIdleConns: 10, IdleConnTimeout: 30 * time.Second,
 			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -168,7 +170,7 @@ type bounded struct {
 
 	private Private
 	setting string
-	most    int64
+	limit   int64
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -178,7 +180,7 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	response, err := b.Transport.RoundTrip(r)
 	if err == nil {
-		response.Body = &body{response.Body, b.most, b.most}
+		response.Body = &body{response.Body, b.limit, b.limit}
 	}
 	return response, err
 }
@@ -186,16 +188,16 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 type body struct {
 	io.ReadCloser
 
-	left, most int64
+	remaining, limit int64
 }
 
 func (b *body) Read(to []byte) (int, error) {
-	if b.left < 0 {
-		return 0, fmt.Errorf("%w: at most %d bytes are read", ErrLong, b.most)
+	if b.remaining < 0 {
+		return 0, fmt.Errorf("%w: at most %d bytes are read", ErrLong, b.limit)
 	}
-	n, err := b.ReadCloser.Read(to[:min(int64(len(to)), b.left+1)]) // one more tells an end from an excess
-	if b.left -= int64(n); b.left < 0 {
-		return n - 1, fmt.Errorf("%w: at most %d bytes are read", ErrLong, b.most)
+	n, err := b.ReadCloser.Read(to[:min(int64(len(to)), b.remaining+1)]) // one more tells an end from an excess
+	if b.remaining -= int64(n); b.remaining < 0 {
+		return n - 1, fmt.Errorf("%w: at most %d bytes are read", ErrLong, b.limit)
 	}
 	return n, err
 }

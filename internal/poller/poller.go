@@ -149,7 +149,7 @@ func New(upstream Upstream, queue Queue, sealer Sealer, cfg Config) (*Poller, er
 	return &Poller{upstream: upstream, queue: queue, sealer: sealer, cfg: cfg}, nil
 }
 
-// Summary counts what one pass did.
+// Summary counts the work of one pass.
 type Summary struct {
 	Claims   int // claims that were answered
 	Claimed  int // jobs in their answers

@@ -11,7 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Stint is what one window of polling did.
+// Stint counts the work of one window of polling.
 type Stint struct {
 	Passes   int
 	Claims   int

@@ -1,6 +1,6 @@
-// Package boot provides what every function needs before its first event: a reader of the environment that
+// Package boot provides the parts that every function needs before its first event: a reader of the environment that
 // reports every mistake at once, an AWS configuration, secrets that are read again when they change, a log,
-// and a client of the control plane. It does not know what a function does.
+// and a client of the control plane. It does not know the work of a function.
 //
 // It runs nothing between invocations: a function is frozen then, and a goroutine would wake during another
 // invocation. (Only the control plane's waker leaves one, which reads the answer to a wake.) The age of a cached value
@@ -35,20 +35,20 @@ const (
 	idleTime = 50 * time.Second
 )
 
-// AWS returns the configuration of the SDK's clients from what Lambda puts into a function's
-// environment: region and credentials, which live as long as the function's process. AWS_ENDPOINT_URL
-// and AWS_ENDPOINT_URL_SERVICE (such as AWS_ENDPOINT_URL_SECRETS_MANAGER) are used. The SDK's config package does the
+// AWS returns the configuration of the SDK's clients from the variables that Lambda puts into a function's
+// environment: region and credentials, which live as long as the function's process. AWS_ENDPOINT_URL and
+// AWS_ENDPOINT_URL_SERVICE (such as AWS_ENDPOINT_URL_SECRETS_MANAGER) are used. The SDK's config package does the
 // same for a function, and costs more at its start.
 func (e *Env) AWS() aws.Config {
-	const what = "what the Lambda runtime sets"
+	const byLambda = "set by the Lambda runtime"
 	key := aws.Credentials{
-		AccessKeyID:     e.Required("AWS_ACCESS_KEY_ID", what),
-		SecretAccessKey: e.Required("AWS_SECRET_ACCESS_KEY", what),
+		AccessKeyID:     e.Required("AWS_ACCESS_KEY_ID", byLambda),
+		SecretAccessKey: e.Required("AWS_SECRET_ACCESS_KEY", byLambda),
 		SessionToken:    e.get("AWS_SESSION_TOKEN"),
 		Source:          "the function's environment",
 	}
 	cfg := aws.Config{
-		Region: e.Required("AWS_REGION", what),
+		Region: e.Required("AWS_REGION", byLambda),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return key, nil
 		}),
@@ -75,7 +75,7 @@ func (e *Env) Of(sdkID string, cfg aws.Config) aws.Config {
 	return cfg
 }
 
-// endpoints tells a service's client its own endpoint.
+// endpoints gives a service's client its own endpoint.
 type endpoints struct{ getenv func(string) string }
 
 func (e endpoints) of(sdkID string) string {

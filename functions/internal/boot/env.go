@@ -31,7 +31,7 @@ func (e *Env) Err() error {
 	return nil
 }
 
-// Wrong adds a mistake about a variable; the text says what is wrong and what would be right.
+// Wrong adds a mistake about a variable; the text says what is wrong, and how to correct it.
 func (e *Env) Wrong(name, format string, args ...any) {
 	e.mistakes.Add(name, format, args...)
 }
@@ -39,7 +39,7 @@ func (e *Env) Wrong(name, format string, args ...any) {
 // Also adds the settings that a package refused: a refusal of the field cluster is a mistake in
 // DAYFLY_CLUSTER.
 func (e *Env) Also(err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what errors.Join made is taken apart
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only errors of errors.Join are taken apart
 		for _, one := range several.Unwrap() {
 			e.Also(one)
 		}
@@ -60,31 +60,31 @@ func (e *Env) Text(name, otherwise string) string {
 	return cmp.Or(e.get(name), otherwise)
 }
 
-// Required reads a variable that must be set. what describes it in the message.
-func (e *Env) Required(name, what string) string {
+// Required reads a variable that must be set. meaning describes it in the message.
+func (e *Env) Required(name, meaning string) string {
 	v := e.get(name)
 	if v == "" {
-		e.Wrong(name, "is missing: it is %s", what)
+		e.Wrong(name, "is missing: it is %s", meaning)
 	}
 	return v
 }
 
 // URL is a required address.
-func (e *Env) URL(name, what string) string {
-	v := e.Required(name, what)
+func (e *Env) URL(name, meaning string) string {
+	v := e.Required(name, meaning)
 	if v == "" {
 		return ""
 	}
 	u, err := url.Parse(v)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-		e.Wrong(name, "is not an address: give %s as https://...", what) // without the value: it may hold a password
+		e.Wrong(name, "is not an address: give %s as https://...", meaning) // without the value: it may hold a password
 		return ""
 	}
 	return v
 }
 
-// Duration is a time in Go's syntax, from least to most.
-func (e *Env) Duration(name string, otherwise, least, most time.Duration) time.Duration {
+// Duration is a time in Go's syntax, from shortest to longest.
+func (e *Env) Duration(name string, otherwise, shortest, longest time.Duration) time.Duration {
 	v := e.get(name)
 	if v == "" {
 		return otherwise
@@ -94,36 +94,36 @@ func (e *Env) Duration(name string, otherwise, least, most time.Duration) time.D
 	case err != nil:
 		e.Wrong(name, "%q is not a duration: write one such as 30s or 1m30s", v)
 		return 0
-	case d < least || d > most:
-		e.Wrong(name, "%s is not between %s and %s", v, least, most)
+	case d < shortest || d > longest:
+		e.Wrong(name, "%s is not between %s and %s", v, shortest, longest)
 		return 0
 	}
 	return d
 }
 
-// Int is a whole number from least to most.
-func (e *Env) Int(name string, otherwise, least, most int) int {
+// Int is a whole number from low to high.
+func (e *Env) Int(name string, otherwise, low, high int) int {
 	v := e.get(name)
 	if v == "" {
 		return otherwise
 	}
 	n, err := strconv.Atoi(v)
-	if err != nil || n < least || n > most {
-		e.Wrong(name, "%q is not a whole number between %d and %d", v, least, most)
+	if err != nil || n < low || n > high {
+		e.Wrong(name, "%q is not a whole number between %d and %d", v, low, high)
 		return 0
 	}
 	return n
 }
 
-// Number is a number above 0 and up to most.
-func (e *Env) Number(name string, otherwise, most float64) float64 {
+// Number is a number above 0 and up to a limit.
+func (e *Env) Number(name string, otherwise, limit float64) float64 {
 	v := e.get(name)
 	if v == "" {
 		return otherwise
 	}
 	n, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(n > 0 && n <= most) {
-		e.Wrong(name, "%q is not a number above 0 and up to %g", v, most)
+	if err != nil || !(n > 0 && n <= limit) {
+		e.Wrong(name, "%q is not a number above 0 and up to %g", v, limit)
 		return 0
 	}
 	return n
@@ -161,10 +161,10 @@ func (e *Env) List(name string) []string {
 }
 
 // RequiredList is a list with at least one element.
-func (e *Env) RequiredList(name, what string) []string {
+func (e *Env) RequiredList(name, meaning string) []string {
 	out := e.List(name)
 	if len(out) == 0 {
-		e.Wrong(name, "is missing: it is %s, separated by commas", what)
+		e.Wrong(name, "is missing: it is %s, separated by commas", meaning)
 	}
 	return out
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
-// identityWords tell where the pool token comes from.
+// The sources of the pool token.
 const (
 	identitySecret = "secret" // a secret that holds it
 	identityAWS    = "aws"    // exchanged for a token that AWS signs for the function's role
@@ -31,7 +31,7 @@ func (e *Env) PoolToken(cfg aws.Config, serviceURL string, log *slog.Logger) *Se
 	pool := e.Required("DAYFLY_POOL", "the name of the pool")
 	to, err := client.New(controlPlane(serviceURL))
 	if err != nil {
-		return nil // the address is told as a mistake where it was read
+		return nil // the mistake in the address was reported where it was read
 	}
 	audience := api.OrganizationPrefix + organization
 	return client.Exchanged(to, api.TokenRequest{
@@ -39,8 +39,8 @@ func (e *Env) PoolToken(cfg aws.Config, serviceURL string, log *slog.Logger) *Se
 	}, nil, log, webIdentity(NewCaller(cfg), audience))
 }
 
-// webIdentity returns what gets a token from AWS that says which role this function has, for one audience. It needs one
-// call of the Region's STS, GetWebIdentityToken, in its query protocol. (STS API reference.)
+// webIdentity returns a function that gets a token from AWS about this function's role, for one audience. It needs
+// one call of the Region's STS, GetWebIdentityToken, in its query protocol. (STS API reference.)
 func webIdentity(caller Caller, audience string) func(context.Context) (redact.String, error) {
 	form := url.Values{
 		"Action": {"GetWebIdentityToken"}, "Version": {"2011-06-15"},
@@ -66,8 +66,9 @@ func webIdentity(caller Caller, audience string) func(context.Context) (redact.S
 	}
 }
 
-// element returns the text of the first element of a name. It reads what has no character that XML would escape, as
-// tokens and codes of errors have none: a parser of XML costs more at a function's start than everything else here.
+// element returns the text of the first element of a name. It reads only texts without characters that XML would
+// escape, as tokens and codes of errors are: a parser of XML costs more at a function's start than everything else
+// here.
 func element(xml, name string) string {
 	_, rest, _ := strings.Cut(xml, "<"+name+">")
 	text, _, found := strings.Cut(rest, "</"+name+">")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// emptyEvent is what an invoked function gets: the invocation alone says that there is something to do.
+// emptyEvent is the event of an invoked function: the invocation alone says that there is something to do.
 const emptyEvent = "{}"
 
 // Invocation is the call that invokes a Lambda function by its name or ARN, and does not wait for its end (Lambda API
@@ -14,7 +14,7 @@ const emptyEvent = "{}"
 func (c Caller) Invocation(ctx context.Context, target string) (Call, error) {
 	region := regionOf(target)
 	endpoint, err := c.Endpoint(ctx, "Lambda", "lambda", region)
-	// An ARN's colons are escaped, as the SDK does it: the signature counts what is sent.
+	// An ARN's colons are escaped, as the SDK does it: the signature is of the escaped path.
 	name := strings.ReplaceAll(url.PathEscape(target), ":", "%3A")
 	return Call{
 		Service: "lambda", Region: region, Address: endpoint + "/2015-03-31/functions/" + name + "/invocations", Body: []byte(emptyEvent),

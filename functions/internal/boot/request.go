@@ -8,9 +8,9 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 )
 
-// Began tells a log of Env.Log which invocation writes its lines from here on. A process has one invocation at a time,
-// so lines of goroutines and of packages that log without a context carry its ids too. request is the id that an API
-// gateway gave to the call, by which its access log names it; it is empty for other events.
+// Began sets the invocation whose ids a log of Env.Log adds to its lines from here on. A process has one invocation
+// at a time, so lines of goroutines and of packages that log without a context have its ids too. request is the id
+// that an API gateway gave to the call, by which its access log names it; it is empty for other events.
 func Began(ctx context.Context, log *slog.Logger, request string) {
 	h, ok := log.Handler().(named)
 	if !ok {

@@ -1,4 +1,4 @@
-// Package gateway makes what API Gateway passes on fit for the adapter that turns it into a request. It is pure.
+// Package gateway prepares the events of API Gateway for the adapter that turns them into requests. It is pure.
 package gateway
 
 import (
@@ -25,7 +25,7 @@ func REST(in events.APIGatewayProxyRequest) (events.APIGatewayProxyRequest, erro
 	return in, err
 }
 
-// Refusal is the answer of a REST API's function to what it refused with err.
+// Refusal is the answer of a REST API's function to a request that it refused with err.
 func Refusal(err error) events.APIGatewayProxyResponse {
 	p := api.ProblemFor(err)
 	body, _ := json.Marshal(p) // of strings and numbers: it cannot fail
@@ -47,7 +47,7 @@ func Path(path, stage string) string {
 }
 
 // adapterHeaders begins the names of the headers in which the adapter can pass on an event's own context. Here it
-// passes that in the request's context, so whatever has such a name came from outside.
+// passes that in the request's context, so any header with such a name came from outside.
 const adapterHeaders = "x-golambdaproxy-"
 
 // Headers returns a copy of an event's headers without those that the adapter would take for its own. It is never nil.

@@ -12,10 +12,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue"
 )
 
-// Margin is what is kept of an invocation's time for the answer of a launch that begins.
+// Margin is the part of an invocation's time that is kept for the answer of a launch that begins.
 const Margin = 10 * time.Second
 
-// Tasks reads where tasks run, and as what.
+// Tasks reads the settings of tasks and of the place where they run.
 func Tasks(env *boot.Env) ecs.Config {
 	out := ecs.Config{
 		Cluster:        env.Required("DAYFLY_CLUSTER", "the name or the ARN of the ECS cluster"),
@@ -30,7 +30,7 @@ func Tasks(env *boot.Env) ecs.Config {
 		Images:         Pairs(env, "DAYFLY_IMAGES"),
 		MaxDisk:        env.Int("DAYFLY_MAX_DISK", 0, 0, 200),
 	}
-	if env.Err() == nil { // else it would repeat, in other words, what is missing
+	if env.Err() == nil { // else it would report the missing variables again, in other words
 		env.Also(out.Validate())
 	}
 	return out

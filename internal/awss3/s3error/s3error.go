@@ -1,4 +1,4 @@
-// Package s3error reads what S3 says of an error. It is apart from awss3, because a function that only signs addresses
+// Package s3error reads the error answers of S3. It is apart from awss3, because a function that only signs addresses
 // must not pay for XML at its start.
 package s3error
 

@@ -33,7 +33,7 @@ func (s *Server) event(repository, of map[string]any) []byte {
 	of["repository"], of["nonce"] = repository, rand.Text()
 	body, err := json.Marshal(of)
 	if err != nil {
-		panic(err) // what was put together above can be written
+		panic(err) // a map of strings and numbers can be written
 	}
 	return body
 }

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// routeGitHub serves what https://docs.github.com/rest says of pull requests, collaborators, issue comments and commit
-// statuses, and one question of GraphQL.
+// routeGitHub serves the API of https://docs.github.com/rest for pull requests, collaborators, issue comments and
+// commit statuses, and one question of GraphQL.
 func (s *Server) routeGitHub(mux *http.ServeMux) {
 	in := func(pattern string, needs Access, do func(w http.ResponseWriter, r *http.Request, repository string)) {
 		method, path, _ := strings.Cut(pattern, " ")
@@ -30,7 +30,7 @@ func (s *Server) routeGitHub(mux *http.ServeMux) {
 	in("GET pulls/{number}/files", Reads, s.onPull(s.hubFiles))
 	in("GET commits/{sha}/pulls", Reads, s.hubPullsOf)
 	in("GET collaborators/{login}/permission", Reads, s.hubPermission)
-	in("GET issues/{number}/{what}", Reads, func(w http.ResponseWriter, r *http.Request, repository string) {
+	in("GET issues/{number}/{part}", Reads, func(w http.ResponseWriter, r *http.Request, repository string) {
 		if r.PathValue("number") == "comments" {
 			s.hubComment(w, r, repository)
 			return
@@ -132,7 +132,7 @@ func (s *Server) hubPermission(w http.ResponseWriter, r *http.Request, repositor
 		s.refuse(w, http.StatusNotFound, login+" is not a user")
 		return
 	}
-	// Everybody reads a public repository; maintain is told as write.
+	// Everybody reads a public repository; maintain is shown as write.
 	permission := map[Access]string{Nothing: "read", Reads: "read", Writes: "write", Administers: "admin"}[s.access[[2]string{repository, login}]]
 	send(w, http.StatusOK, map[string]any{"permission": permission, "role_name": permission, "user": s.hubUser(login)})
 }
@@ -157,7 +157,7 @@ func (s *Server) hubComments(w http.ResponseWriter, r *http.Request, p *Pull) {
 
 // hubComment shows or edits a comment, which a repository has wherever it was written.
 func (s *Server) hubComment(w http.ResponseWriter, r *http.Request, repository string) {
-	id := r.PathValue("id") + r.PathValue("what")
+	id := r.PathValue("id") + r.PathValue("part")
 	i := slices.IndexFunc(s.comments, func(c *Comment) bool {
 		return fmt.Sprint(c.ID) == id && c.on.Repository == repository && !c.system
 	})

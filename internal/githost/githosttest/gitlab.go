@@ -13,7 +13,7 @@ import (
 // maxCounted is how many changed files GitLab counts and lists, unless an admin of it says otherwise.
 const maxCounted = 1000
 
-// routeGitLab serves what https://docs.gitlab.com/api says of merge requests, members, notes and commit statuses.
+// routeGitLab serves the API of https://docs.gitlab.com/api for merge requests, members, notes and commit statuses.
 func (s *Server) routeGitLab(mux *http.ServeMux) {
 	in := func(pattern string, needs Access, do func(w http.ResponseWriter, r *http.Request, repository string)) {
 		method, path, _ := strings.Cut(pattern, " ")
@@ -25,7 +25,7 @@ func (s *Server) routeGitLab(mux *http.ServeMux) {
 			case may < needs:
 				s.refuse(w, http.StatusForbidden, "403 Forbidden")
 			default:
-				w.Header().Set("Ratelimit-Limit", "60") // for a minute: who spreads its calls by it waits
+				w.Header().Set("Ratelimit-Limit", "60") // for a minute: a client that spreads its calls by it waits
 				do(w, r, repository)
 			}
 		})
@@ -96,7 +96,7 @@ func none(s string) any {
 	return s
 }
 
-// labDiffs lists the changed files. It is as old as may be: no headers tell of pages, and large ones fail.
+// labDiffs lists the changed files. It is as old as may be: no headers describe pages, and large ones fail.
 func (s *Server) labDiffs(w http.ResponseWriter, r *http.Request, p *Pull) {
 	if n, _ := strconv.Atoi(r.FormValue("per_page")); n > 30 {
 		s.refuse(w, http.StatusInternalServerError, "500 Internal Server Error")
@@ -131,7 +131,7 @@ func (s *Server) labMergesOf(w http.ResponseWriter, r *http.Request, repository 
 	send(w, http.StatusOK, out)
 }
 
-// labMember tells the access of a member, inherited or not: Guest 10, Reporter 20, Developer 30, Maintainer 40.
+// labMember shows the access of a member, inherited or not: Guest 10, Reporter 20, Developer 30, Maintainer 40.
 func (s *Server) labMember(w http.ResponseWriter, r *http.Request, repository string) {
 	id := number(r, "user")
 	login := ""
@@ -173,7 +173,7 @@ func (s *Server) labNotes(w http.ResponseWriter, r *http.Request, p *Pull) {
 	send(w, http.StatusOK, list)
 }
 
-// labOneNote shows or edits a note. Only who wrote it edits it.
+// labOneNote shows or edits a note. Only its author edits it.
 func (s *Server) labOneNote(w http.ResponseWriter, r *http.Request, p *Pull) {
 	c := s.comment(int64(number(r, "id")))
 	if c == nil || c.on != p {

@@ -28,13 +28,13 @@ func permanent(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range w.all(t.Context(), wrong, n) {
-		t.Log(what, err)
+	for call, err := range w.all(t.Context(), wrong, n) {
+		t.Log(call, err)
 		fails(t, err, true, "401", "token", repo)
 	}
-	for what, err := range w.all(t.Context(), w.host, n+1) {
-		if what != "status" {
-			t.Log(what, err)
+	for call, err := range w.all(t.Context(), w.host, n+1) {
+		if call != "status" {
+			t.Log(call, err)
 			fails(t, err, true, "404", fmt.Sprint(n+1))
 		}
 	}
@@ -43,8 +43,8 @@ func permanent(t *testing.T, w *world) {
 	t.Log(err)
 	fails(t, err, true, "403", "the token needs", map[Kind]string{GitHub: "Commit statuses", GitLab: "Developer"}[w.kind])
 	w.Member(repo, Bot, Nothing)
-	for what, err := range w.all(t.Context(), w.host, n) {
-		t.Log(what, err)
+	for call, err := range w.all(t.Context(), w.host, n) {
+		t.Log(call, err)
 		fails(t, err, true, "404", "does not see it")
 	}
 	w.Member(repo, Bot, Writes)
@@ -55,7 +55,7 @@ func permanent(t *testing.T, w *world) {
 		t.Error("an empty token was taken")
 	}
 	if _, err := w.open(http.DefaultClient, "https://::", redact.New("x")); err == nil {
-		t.Error("what is not an address was taken")
+		t.Error("a text that is not an address was taken")
 	}
 }
 
@@ -94,13 +94,13 @@ func transient(t *testing.T, w *world) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for what, err := range w.all(ctx, w.host, n) {
-		t.Log(what, err)
+	for call, err := range w.all(ctx, w.host, n) {
+		t.Log(call, err)
 		fails(t, err, false, "in time")
 	}
 	w.Stop()
-	for what, err := range w.all(t.Context(), w.host, n) {
-		t.Log(what, err)
+	for call, err := range w.all(t.Context(), w.host, n) {
+		t.Log(call, err)
 		fails(t, err, false, "refused")
 	}
 }
@@ -123,14 +123,14 @@ func noPrivate(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range w.all(t.Context(), host, n) {
-		t.Log(what, err)
+	for call, err := range w.all(t.Context(), host, n) {
+		t.Log(call, err)
 		fails(t, err, true, "private_deliveries of the agent")
 	}
 	check(t, "calls", 0, w.Calls())
 }
 
-// It is the host that follows none: what is moved elsewhere would be made into a read, or be sent to a stranger.
+// It is the host that follows none: a redirected call would be made into a read, or be sent to a stranger.
 func noRedirect(t *testing.T, w *world) {
 	n := w.Open(Pull{Repository: repo, Author: "ann", Head: sha("a")})
 	host, err := w.open(http.DefaultClient, w.URL, w.Token())

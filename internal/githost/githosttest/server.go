@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
-// Kind is whose API a server speaks.
+// Kind is the kind of host whose API a server speaks.
 type Kind string
 
 // The kinds of servers.
@@ -30,7 +30,7 @@ const (
 // Bot is the login of the user whose token a server gives out.
 const Bot = "dayfly-bot"
 
-// Access is what a user may do in a repository.
+// Access is the access of a user to a repository.
 type Access int
 
 // The accesses; each includes those before it.
@@ -78,7 +78,7 @@ type Status struct {
 	repository string
 }
 
-// Answer is what the server answers in place of its own.
+// Answer is an answer of the server in place of its own.
 type Answer struct {
 	Path   string // only to a request whose path has this in it
 	Status int
@@ -126,13 +126,13 @@ func New(kind Kind) *Server {
 // Stop ends the server.
 func (s *Server) Stop() { s.http.Close() }
 
-// Token is the credential of Bot, who may write to each repository unless Member says otherwise.
+// Token is the credential of Bot, which may write to each repository unless Member says otherwise.
 func (s *Server) Token() redact.String { return redact.New(s.token) }
 
 // Clock sets where the server has its time from.
 func (s *Server) Clock(now func() time.Time) { s.locked(func() { s.now = now }) }
 
-// Before is called before each request is answered; it may change what is there.
+// Before is called before each request is answered; it may change the state of the server.
 func (s *Server) Before(call func(method, path string)) { s.locked(func() { s.before = call }) }
 
 // Lag lets GitLab's changes of merge requests stay those of the head before the latest push.
@@ -147,7 +147,7 @@ func (s *Server) Calls() (n int) {
 // Next has the next request with such a path answered in another way, once.
 func (s *Server) Next(a Answer) { s.locked(func() { s.answers = append(s.answers, a) }) }
 
-// Member says what a user may do in a repository, and returns the user's id.
+// Member gives a user an access to a repository, and returns the user's id.
 func (s *Server) Member(repository, login string, may Access) (id int64) {
 	s.locked(func() {
 		s.repository(repository)
@@ -225,7 +225,7 @@ func (s *Server) Delete(id int64) {
 	s.locked(func() { s.comments = slices.DeleteFunc(s.comments, func(c *Comment) bool { return c.ID == id }) })
 }
 
-// Comments lists what people and programs wrote on a pull request, the oldest first.
+// Comments lists the comments of people and programs on a pull request, the oldest first.
 func (s *Server) Comments(repository string, number int) (list []Comment) {
 	s.change(repository, number, func(p *Pull) {
 		for _, c := range s.comments {
@@ -267,9 +267,9 @@ func (s *Server) change(repository string, number int, do func(*Pull)) {
 	})
 }
 
-// What follows is called with the lock held.
+// The functions below are called with the lock held.
 
-// time is the server's: GitHub tells seconds, GitLab milliseconds.
+// time is the server's: GitHub has seconds, GitLab milliseconds.
 func (s *Server) time() time.Time {
 	if s.kind == GitHub {
 		return s.now().UTC().Truncate(time.Second)
@@ -323,7 +323,7 @@ func (s *Server) say(p *Pull, login, text string) *Comment {
 	return c
 }
 
-// knows says whether a commit is in a repository, and whether on a branch of it: what comes from a fork is on none.
+// knows says whether a commit is in a repository, and whether on a branch of it: a commit of a fork is on none.
 func (s *Server) knows(repository, commit string) (known, branch bool) {
 	for _, p := range s.pulls {
 		if p.Repository == repository && (p.Head == commit || p.diffed == commit || p.mergeCommit == commit) {
@@ -334,7 +334,7 @@ func (s *Server) knows(repository, commit string) (known, branch bool) {
 	return known, branch
 }
 
-// guard checks the token, and answers what Next wants.
+// guard checks the token, and gives the answer that Next set.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

@@ -99,10 +99,10 @@ func (w *world) read(t *testing.T, r githost.Read) githost.Facts {
 	return f
 }
 
-func check(t *testing.T, what string, want, got any) {
+func check(t *testing.T, subject string, want, got any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("%s (-want +got):\n%s", what, d)
+		t.Errorf("%s (-want +got):\n%s", subject, d)
 	}
 }
 
@@ -148,7 +148,7 @@ func saysWhoMayWrite(t *testing.T, w *world) {
 	// Of another repository.
 	w.Member("example/other", "eve", Administers)
 	n := w.Open(Pull{Repository: repo, Author: "eve", Head: sha("a")})
-	check(t, "who writes elsewhere", false, w.read(t, githost.Read{Number: n}).Author.CanWrite)
+	check(t, "an author who may write elsewhere", false, w.read(t, githost.Read{Number: n}).Author.CanWrite)
 }
 
 func aFork(t *testing.T, w *world) {
@@ -181,7 +181,7 @@ func findsByMerge(t *testing.T, w *world) {
 	fails(t, err, true, "commit")
 }
 
-// GitLab tells its limit for a minute: who spread the calls by it would need longer than the test gives.
+// GitLab sends its limit for a minute: a client that spread its calls by it would need longer than the test gives.
 func manyFiles(t *testing.T, w *world) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()

@@ -23,7 +23,7 @@ const (
 	maxDescription = 140 // of a status
 )
 
-// What a token needs, by the names of a fine-grained token's permissions.
+// The permissions that a token needs, by the names of a fine-grained token's permissions.
 const (
 	needsRead     = "the permissions Metadata: read and Pull requests: read"
 	needsComments = "the permission Pull requests: write"
@@ -63,7 +63,7 @@ func New(client *http.Client, address string, token redact.String) (*Host, error
 	return &Host{client: c, graphql: graphql, token: token}, nil
 }
 
-// call is one thing that is done for somebody.
+// call is one operation for a caller.
 type call struct {
 	*Host
 
@@ -190,7 +190,7 @@ func (c call) files(ctx context.Context, number int) (names githost.Names, err e
 	return names, nil
 }
 
-// person says who a user is. Who is not a user any more, or an app, may not write.
+// person returns a user with the right to write. A deleted user, or an app, has none.
 func (c call) person(ctx context.Context, user *github.User) (githost.Person, error) {
 	p := githost.Person{ID: user.GetID(), Login: user.GetLogin()}
 	if p.ID == 0 || p.Login == "" {
@@ -211,7 +211,7 @@ func (c call) person(ctx context.Context, user *github.User) (githost.Person, er
 func (c call) comment(ctx context.Context, number int, id int64, author githost.Person) (*githost.CommentFacts, error) {
 	got, response, err := c.client.Issues.GetComment(ctx, c.owner, c.name, id)
 	if missing(response) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil //nolint:nilnil // no comment is an answer
 	}
 	if err == nil && got.GetID() != id {
 		err = errors.New("its answer is not a comment")
@@ -293,7 +293,8 @@ func (c call) own(ctx context.Context, m githost.Comment) (int64, error) {
 	return 0, nil
 }
 
-// viewer is the credential's own user. REST tells it to the tokens of people only, not to those of apps and of Actions.
+// viewer is the credential's own user. REST shows it to the tokens of people only, not to those of apps and of
+// Actions.
 func (c call) viewer(ctx context.Context) (int64, error) {
 	request, err := c.client.NewRequest(ctx, http.MethodPost, c.graphql, map[string]string{"query": "query { viewer { databaseId } }"})
 	if err != nil {

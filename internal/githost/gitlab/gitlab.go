@@ -27,7 +27,7 @@ const (
 	maxDepth       = 22 // GitLab nests groups 20 deep
 )
 
-// What a token needs.
+// The permissions that a token needs.
 const (
 	needsRead     = "the scope read_api or api, and the role Reporter in the project"
 	needsComments = "the scope api, and the role Reporter in the project"
@@ -40,7 +40,7 @@ type Host struct {
 	token  redact.String
 }
 
-// unlimited is a limiter that does not wait: who calls too often is told so by GitLab.
+// unlimited is a limiter that does not wait: GitLab itself refuses calls that are too many.
 type unlimited struct{}
 
 func (unlimited) Wait(context.Context) error { return nil }
@@ -62,7 +62,7 @@ func New(client *http.Client, address string, token redact.String) (*Host, error
 	return &Host{c, token}, nil
 }
 
-// call is one thing that is done for somebody.
+// call is one operation for a caller.
 type call struct {
 	*Host
 
@@ -221,7 +221,7 @@ func (c call) files(ctx context.Context, number int) (names githost.Names, err e
 	return names, nil
 }
 
-// person says who a user is. Developers and above may write.
+// person returns a user with the right to write, which developers and above have.
 func (c call) person(ctx context.Context, id int64, login string) (githost.Person, error) {
 	p := githost.Person{ID: id, Login: login}
 	if id == 0 {
@@ -241,7 +241,7 @@ func (c call) person(ctx context.Context, id int64, login string) (githost.Perso
 func (c call) comment(ctx context.Context, number int, id int64, author githost.Person) (*githost.CommentFacts, error) {
 	n, response, err := c.client.Notes.GetMergeRequestNote(c.project, int64(number), id, gitlab.WithContext(ctx))
 	if missing(response) {
-		return nil, nil //nolint:nilnil // that there is none is an answer
+		return nil, nil //nolint:nilnil // no note is an answer
 	}
 	if err == nil && (n.ID != id || n.CreatedAt == nil || n.UpdatedAt == nil) {
 		err = errors.New("its answer is not a note")

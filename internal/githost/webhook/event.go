@@ -13,24 +13,24 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Kind is what happened.
+// Kind is the kind of an event.
 type Kind string
 
-// What can happen.
+// The kinds of events.
 const (
 	Opened    Kind = "opened"    // a pull request was opened, also again
 	Updated   Kind = "updated"   // its head is another commit now
 	Closed    Kind = "closed"    // it was closed, or merged
 	Commented Kind = "commented" // somebody wrote a comment on it
 	Pushed    Kind = "pushed"    // a branch has another commit now
-	Ignored   Kind = "ignored"   // nothing follows from it; Why says why
+	Ignored   Kind = "ignored"   // nothing is done about it; Why says why
 )
 
 // MaxText is how many bytes of a comment are kept. A command is in its first line.
 const MaxText = 4 << 10
 
-// Event is what a webhook tells, in the words of no host. Only what its kind has is set. Ids are the host's own, above
-// zero where they are known; commits have 40 or 64 hexadecimal digits in lower case.
+// Event is the content of a webhook, in the words of no host. Only the fields of its kind are set. Ids are the host's
+// own, above zero where they are known; commits have 40 or 64 hexadecimal digits in lower case.
 type Event struct {
 	Kind         Kind
 	Why          string // with Ignored
@@ -38,13 +38,13 @@ type Event struct {
 	RepositoryID int64
 
 	Number      int    // of the pull request
-	Head        string // its newest commit; this and the next two are not told with a comment at GitHub
+	Head        string // its newest commit; GitHub's comments lack this and the next two
 	BaseRef     string // the branch that it is for, without refs/heads/
 	Fork        bool   // the head is in another repository, or its repository is gone
 	Merged      bool
 	MergeCommit string // with Merged: the commit on BaseRef
-	AuthorID    int64  // who opened the pull request; of a comment, who wrote that; of a push, who pushed
-	Author      string // their name, for people; empty where the host does not tell it
+	AuthorID    int64  // of the pull request; of a comment, its author; of a push, the person who pushed
+	Author      string // their name, for people; empty where the host does not name it
 
 	CommentID int64
 	Text      string    // of the comment, at most MaxText bytes
@@ -54,8 +54,8 @@ type Event struct {
 	After string // with Pushed: its commit now
 }
 
-// Parse reads a webhook that Verify has let pass. What this version makes nothing of is Ignored; what lacks something
-// that it must have is refused with the name of the field.
+// Parse reads a webhook that Verify has let pass. An event that this version does not use is Ignored; one that lacks
+// a required field is refused with the name of the field.
 func Parse(kind string, header http.Header, body []byte) (Event, error) {
 	switch kind {
 	case github:
@@ -88,12 +88,12 @@ func ignored(why string) Event { return Event{Kind: Ignored, Why: why} }
 // decode reads a body of which only some fields matter. Those have one spelling and stand once.
 func decode[T any](body []byte) (out T, err error) {
 	if err = strict.Unmarshal(body, &out); err != nil {
-		return out, workflow.Invalid("body", "the event is not what its kind is: %s", text.Cut(strings.ToValidUTF8(err.Error(), "?"), 200))
+		return out, workflow.Invalid("body", "the event does not have the form of its kind: %s", text.Cut(strings.ToValidUTF8(err.Error(), "?"), 200))
 	}
 	return out, nil
 }
 
-// A check is what one field must be; the first that fails is said.
+// A check is the required form of one field; the first that fails is reported.
 type check struct {
 	field string
 	ok    bool

@@ -6,7 +6,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// What is read of GitHub's events: docs.github.com, "Webhook events and payloads".
+// The fields of GitHub's events that are read: docs.github.com, "Webhook events and payloads".
 type (
 	githubUser struct {
 		ID    int64  `json:"id"`
@@ -126,7 +126,7 @@ func githubPush(body []byte) (Event, error) {
 	return known(pushed(e, "ref", "after"))
 }
 
-// known is an event that has all that it must.
+// known is an event with all its required fields.
 func known(e Event, err error) (Event, error) {
 	if err != nil {
 		return Event{}, err

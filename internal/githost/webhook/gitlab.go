@@ -6,7 +6,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// What is read of GitLab's events: docs.gitlab.com, "Webhook events".
+// The fields of GitLab's events that are read: docs.gitlab.com, "Webhook events".
 type (
 	gitlabUser struct {
 		ID       int64  `json:"id"`
@@ -61,7 +61,7 @@ type (
 	}
 )
 
-// authorOf is the name of who has an id, where the event tells it.
+// authorOf is the name of the user with an id, where the event has it.
 func authorOf(id int64, u gitlabUser) string {
 	if u.ID != id {
 		return ""

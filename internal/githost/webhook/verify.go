@@ -1,5 +1,5 @@
-// Package webhook says whether a git host sent a webhook, and what it tells. It trusts nothing beyond that: whoever acts
-// on an event asks the host again. It links no client of a host, because the control plane's binary has it.
+// Package webhook verifies that a git host sent a webhook, and reads it. It trusts nothing beyond that: code that
+// acts on an event asks the host again. It links no client of a host, because the control plane's binary has it.
 package webhook
 
 import (
@@ -22,18 +22,18 @@ const (
 	gitlab = "gitlab"
 )
 
-// Bounds of what a signature is computed of, beside the body.
+// Bounds of the signed parts of a message, beside the body.
 const (
 	maxSkew       = 5 * time.Minute // as Standard Webhooks advises
 	maxID         = 256             // bytes of a message's id
 	maxSignatures = 10              // in one header
 )
 
-// secretPrefix begins a secret in the form of Standard Webhooks: what follows is its bytes in base64.
+// secretPrefix begins a secret in the form of Standard Webhooks: the rest is its bytes in base64.
 const secretPrefix = "whsec_"
 
-// Verify refuses a webhook that was not sent by who knows the secret. All refusals are one kind, and none says what was
-// compared.
+// Verify refuses a webhook whose sender does not know the secret. All refusals are one kind, and none names the
+// compared values.
 //
 // GitHub signs the body with the text of the secret: X-Hub-Signature-256 (docs.github.com, "Validating webhook
 // deliveries"). GitLab signs as Standard Webhooks says (www.standardwebhooks.com), where the webhook has a
@@ -62,7 +62,7 @@ func Verify(kind, secret string, header http.Header, body []byte, now time.Time)
 
 func refuse(why string) error { return workflow.Refuse(workflow.ErrUnauthenticated, "", "%s", why) }
 
-// same compares in a time that says nothing, not even how long the secret is.
+// same compares in a time that reveals nothing, not even the length of the secret.
 func same(a, b []byte) bool {
 	x, y := sha256.Sum256(a), sha256.Sum256(b)
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
