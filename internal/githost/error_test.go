@@ -39,7 +39,7 @@ func TestClassify_SaysWhetherAnotherTryHelpsAndWhen(t *testing.T) {
 		"not found":               {githost.FailedCall{Status: 404}, true, 0, "it needs a permission"},
 		"gone":                    {githost.FailedCall{Status: 410}, true, 0, "it is not there"},
 		"unprocessable":           {githost.FailedCall{Status: 422, Said: "no"}, true, 0, `422: "no"`},
-		"bad request":             {githost.FailedCall{Status: 400}, true, 0, "does not take"},
+		"bad request":             {githost.FailedCall{Status: 400}, true, 0, "does not accept the request"},
 		"moved":                   {githost.FailedCall{Status: 301}, true, 0, "another name"},
 		"conflict":                {githost.FailedCall{Status: 409}, false, 0, ""},
 		"time-out":                {githost.FailedCall{Status: 408}, false, 0, ""},

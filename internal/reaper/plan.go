@@ -295,6 +295,11 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 			"the control plane does not know the jobs of %d of %d tasks: it looks like another control plane, or another pool's, so no task is stopped as unwanted", strangers, live))
 		return nil, stuck
 	}
+	return pl.unwanted(candidates), stuck
+}
+
+// unwanted returns the stops of orphaned tasks that are old, confirmed and silent enough, and spares the others.
+func (pl *plan) unwanted(candidates []Action) (actions []Action) {
 	for _, a := range candidates {
 		switch {
 		case pl.now.Sub(a.Task.CreatedAt) < pl.p.Young:
@@ -304,10 +309,10 @@ func (pl *plan) living() (unwanted, stuck []Action) {
 		case pl.beats(a.Task.Ref):
 			pl.spare(a.Task, "unwanted, but its heartbeats are taken: "+a.Why)
 		default:
-			unwanted = append(unwanted, a)
+			actions = append(actions, a)
 		}
 	}
-	return unwanted, stuck
+	return actions
 }
 
 // orphaned says why a task is not wanted, or "".

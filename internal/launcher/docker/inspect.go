@@ -93,6 +93,7 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 	}
 	rec := t.record
 	l.Mu.Unlock()
+
 	if c.State != "exited" && c.State != "dead" {
 		return nil
 	}
@@ -100,23 +101,29 @@ func (l *Launcher) lookAt(ctx context.Context, ref string, c container) error {
 		l.clear(ctx, t)
 		return nil
 	}
-	info, err := l.engine.inspect(ctx, c.ID)
+	return l.recordEnd(ctx, t, rec, c.ID)
+}
+
+// recordEnd records the end of a task whose container was listed as ended, if that is still so.
+func (l *Launcher) recordEnd(ctx context.Context, t *entry, rec record, id string) error {
+	info, err := l.engine.inspect(ctx, id)
 	if hasStatus(err, http.StatusNotFound) {
 		return nil // it was removed: the next look finds that
 	}
 	if err != nil {
-		return fmt.Errorf("look at container of task %s: %w", ref, err)
+		return fmt.Errorf("look at container of task %s: %w", rec.Ref, err)
 	}
 	if info.State.Status != "exited" && info.State.Status != "dead" {
 		return nil
 	}
+
 	rec.ExitCode, rec.Text = ending(rec, info, l.Grace.String())
 	if outOfMemory(info) {
 		rec.Reason = workflow.ReasonOutOfMemory
 	}
 	if info.State.ExitCode != 0 {
-		if said, err := l.engine.tail(ctx, c.ID); err == nil && said != "" {
-			l.Log.Warn("runner said at last", "task", ref, "text", said)
+		if said, err := l.engine.tail(ctx, id); err == nil && said != "" {
+			l.Log.Warn("runner said at last", "task", rec.Ref, "text", said)
 			rec.Text = launcher.LastWords(rec.Text, said)
 		}
 	}

@@ -194,31 +194,51 @@ func (l *Launcher) mind(t *entry) {
 		t.phase, t.why = launcher.Stopping, cmp.Or(t.why, "dayfly is shutting down")
 		l.Mu.Unlock()
 	}
-	killed, hurried := false, false
-	select {
-	case <-t.proc.Done():
-	default:
-		t.proc.Signal(syscall.SIGTERM) // the runner alone: it interrupts its engine itself
-		grace := time.NewTimer(l.Grace)
-		select {
-		case <-t.proc.Done():
-		case <-grace.C:
-			killed = true
-		case <-l.hurry:
-			killed, hurried = true, true
-		}
-		grace.Stop()
-		if killed {
-			t.proc.Kill()
-		}
-	}
+	killed, hurried := l.interrupt(t)
 	exit, err := t.proc.Wait()
+
 	l.Mu.Lock()
 	t.phase = launcher.Stopping
 	why := t.why
 	l.Mu.Unlock()
 
 	rec := t.record
+	l.describeEnd(&rec, exit, err, why, killed, hurried)
+	t.said.close()
+	last := t.said.text()
+	failed := exit.Code != 0 || exit.Signal != 0
+	if failed {
+		rec.Text = launcher.LastWords(rec.Text, last)
+	}
+	if ended := l.finish(rec); ended && failed && last != "" {
+		l.Log.Warn("runner said at last", "task", rec.Ref, "text", last)
+	}
+}
+
+// interrupt asks a runner that lives to end, and kills it after its grace, or as soon as Close waits no longer.
+func (l *Launcher) interrupt(t *entry) (killed, hurried bool) {
+	select {
+	case <-t.proc.Done():
+		return false, false
+	default:
+	}
+	t.proc.Signal(syscall.SIGTERM) // the runner alone: it interrupts its engine itself
+	grace := time.NewTimer(l.Grace)
+	defer grace.Stop()
+	select {
+	case <-t.proc.Done():
+		return false, false
+	case <-grace.C:
+		killed = true
+	case <-l.hurry:
+		killed, hurried = true, true
+	}
+	t.proc.Kill()
+	return killed, hurried
+}
+
+// describeEnd writes the exit code, the reason and the sentence of an end into the record.
+func (l *Launcher) describeEnd(rec *record, exit child.Exit, err error, why string, killed, hurried bool) {
 	switch {
 	case err != nil:
 		rec.Text = "cannot tell how the runner ended: " + err.Error()
@@ -238,20 +258,11 @@ func (l *Launcher) mind(t *entry) {
 		rec.Text += fmt.Sprintf("; it had not ended within %s and was killed", l.Grace)
 	}
 	if killed || exit.Signal != 0 { // it did not end the processes that its engine left behind
-		rec.Text += l.unproven(rec)
+		rec.Text += l.unproven(*rec)
 	}
 	if exit.Signal == syscall.SIGKILL && !killed && rec.Cgroup != "" && cleanup.KilledForMemory(rec.Cgroup) {
 		rec.Reason = workflow.ReasonOutOfMemory
 		rec.Text += "; the task used more memory than its size allows"
-	}
-	t.said.close()
-	last := t.said.text()
-	failed := exit.Code != 0 || exit.Signal != 0
-	if failed {
-		rec.Text = launcher.LastWords(rec.Text, last)
-	}
-	if ended := l.finish(rec); ended && failed && last != "" {
-		l.Log.Warn("runner said at last", "task", rec.Ref, "text", last)
 	}
 }
 

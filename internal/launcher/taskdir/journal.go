@@ -268,19 +268,12 @@ func (s *segment) sync(size int64) error {
 // read reads the files of earlier processes. Take is given the lines of a task, the last one first, until it takes
 // one. Read returns the tasks whose end is acknowledged.
 func (j *journal) read(take func(ref string, record []byte) error) (acknowledged map[string]bool, err error) {
-	names, err := os.ReadDir(j.dir)
-	if err != nil {
-		return nil, err
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, e := range names {
-		digits, ok := strings.CutPrefix(e.Name(), journalPrefix)
-		if n, err := strconv.Atoi(digits); ok && err == nil && n >= 0 && e.Type().IsRegular() {
-			j.files = append(j.files, &segment{number: n, begun: j.now()})
-		}
+	if err := j.listFiles(); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(j.files, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
+
 	acknowledged = map[string]bool{}
 	gone := map[string]bool{}
 	for _, s := range slices.Backward(j.files) {
@@ -312,13 +305,38 @@ func (j *journal) read(take func(ref string, record []byte) error) (acknowledged
 			broken = errors.Join(broken, fmt.Errorf("%d lines are neither records nor notes", bad))
 		}
 		if broken != nil {
-			j.log.Error("records of tasks not readable, put aside", "path", j.path(s)+brokenSuffix, "err", broken)
-			if err := os.Link(j.path(s), j.path(s)+brokenSuffix); err != nil && !errors.Is(err, fs.ErrExist) {
-				return nil, fmt.Errorf("put aside records of tasks: %w", err)
+			if err := j.putAside(s, broken); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return acknowledged, nil
+}
+
+// listFiles finds the segments of earlier processes. The lock is held.
+func (j *journal) listFiles() error {
+	names, err := os.ReadDir(j.dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range names {
+		digits, ok := strings.CutPrefix(e.Name(), journalPrefix)
+		if n, err := strconv.Atoi(digits); ok && err == nil && n >= 0 && e.Type().IsRegular() {
+			j.files = append(j.files, &segment{number: n, begun: j.now()})
+		}
+	}
+	slices.SortFunc(j.files, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
+	return nil
+}
+
+// putAside keeps a copy of a segment that has unreadable lines.
+func (j *journal) putAside(s *segment, broken error) error {
+	aside := j.path(s) + brokenSuffix
+	j.log.Error("records of tasks not readable, put aside", "path", aside, "err", broken)
+	if err := os.Link(j.path(s), aside); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("put aside records of tasks: %w", err)
+	}
+	return nil
 }
 
 // line is a line of a journal.
