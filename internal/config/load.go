@@ -323,22 +323,7 @@ func (l *loader) flags(given map[string]Flag) {
 func (l *loader) together() {
 	c := l.out.Config
 	if l.use == Agent {
-		for _, must := range []struct {
-			key   string
-			empty bool
-		}{
-			{"service_url", c.ServiceURL == ""},
-			{"organization_name", c.OIDCTokenFile != "" && c.OrganizationName == ""},
-			{"runner_pool_id", c.OIDCTokenFile != "" && c.RunnerPoolID == ""},
-			{"relay_url", c.DeployTarget == TargetECS && c.RelayURL == ""},
-			{"cluster", c.DeployTarget == TargetECS && c.Cluster == ""},
-			{"task_definition", c.DeployTarget == TargetECS && c.TaskDefinition == ""},
-			{"subnets", c.DeployTarget == TargetECS && len(c.Subnets) == 0},
-		} {
-			if _, given := l.where[must.key]; must.empty && !given {
-				l.wrong(must.key, "", "is required: set it in %s or as %s%s", FileName, env.Prefix, strings.ToUpper(must.key))
-			}
-		}
+		l.required()
 	}
 	if u, err := url.Parse(c.ServiceURL); err == nil && u.Hostname() == "api.pulumi.com" {
 		l.wrong("service_url", l.where["service_url"], "is Pulumi Cloud, which is not a control plane of Dayfly: name the address of one, such as with %sSERVICE_URL", env.Prefix)
@@ -361,6 +346,27 @@ func (l *loader) together() {
 	}
 	if inClear(c.RelayURL) {
 		l.out.Notices = append(l.out.Notices, fmt.Sprintf("%s is not https: others on the network can read tickets and logs", c.RelayURL))
+	}
+}
+
+// required checks that an agent has the keys without which it cannot work.
+func (l *loader) required() {
+	c := l.out.Config
+	for _, must := range []struct {
+		key   string
+		empty bool
+	}{
+		{"service_url", c.ServiceURL == ""},
+		{"organization_name", c.OIDCTokenFile != "" && c.OrganizationName == ""},
+		{"runner_pool_id", c.OIDCTokenFile != "" && c.RunnerPoolID == ""},
+		{"relay_url", c.DeployTarget == TargetECS && c.RelayURL == ""},
+		{"cluster", c.DeployTarget == TargetECS && c.Cluster == ""},
+		{"task_definition", c.DeployTarget == TargetECS && c.TaskDefinition == ""},
+		{"subnets", c.DeployTarget == TargetECS && len(c.Subnets) == 0},
+	} {
+		if _, given := l.where[must.key]; must.empty && !given {
+			l.wrong(must.key, "", "is required: set it in %s or as %s%s", FileName, env.Prefix, strings.ToUpper(must.key))
+		}
 	}
 }
 

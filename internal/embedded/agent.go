@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -161,6 +160,18 @@ func checkDirs(field string, dirs []string) error {
 	return errors.Join(errs...)
 }
 
+// newClient makes the client of the agent's control plane.
+func newClient(cfg AgentConfig, to upstream) (*client.Client, error) {
+	how := clientConfig(cfg, to)
+	if to.exchanged {
+		var err error
+		if how.Source, err = exchanged(cfg, how); err != nil {
+			return nil, err
+		}
+	}
+	return client.New(how)
+}
+
 // newAgent builds an agent in a directory that is already locked.
 func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance string, to upstream) (*Agent, error) {
 	if cfg.WrapTransport != nil {
@@ -175,13 +186,7 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	if err != nil {
 		return nil, err
 	}
-	how := clientConfig(cfg, to)
-	if to.exchanged {
-		if how.Source, err = exchanged(cfg, how); err != nil {
-			return nil, err
-		}
-	}
-	cl, err := client.New(how)
+	cl, err := newClient(cfg, to)
 	if err != nil {
 		return nil, err
 	}
@@ -213,23 +218,16 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 	if a.target, err = openTarget(ctx, cfg, data); err != nil {
 		return nil, err
 	}
-	if cfg.Settings.DeployTarget != config.TargetECS {
-		a.target.lines = append(a.target.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots is empty"))
-	}
-	if _, short := descriptors(openFiles(), jobsAtOnce(cfg.Settings)); short != "" {
-		a.target.lines = append(a.target.lines, short)
-	}
+	a.target.describe(cfg)
 	a.target.apply(&parts)
 	if cfg.providers != nil {
 		parts.Providers = cfg.providers
-		a.target.lines = append(a.target.lines, fmt.Sprintf("jobs share a cache of providers of at most %d GiB", cfg.Settings.ProviderCacheSize))
 	}
-	if parts.Secrets, err = secretsOf(cfg, data); err != nil {
+
+	if err := allowDeliveries(&parts, cfg, data); err != nil {
 		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx)))
 	}
-	if parts.PrivateDeliveries, err = outbound.ReadPrivate(cfg.Settings.PrivateDeliveries); err != nil {
-		return nil, errors.Join(workflow.Refuse(workflow.ErrInvalid, "private_deliveries", "%v", err), a.target.close(context.WithoutCancel(ctx)))
-	}
+
 	parts.Mask = func(ctx context.Context) (func(string) string, error) { return maskOf(ctx, cfg, data) }
 	if cfg.WrapLauncher != nil {
 		parts.Launcher = cfg.WrapLauncher(parts.Launcher)
@@ -241,6 +239,17 @@ func newAgent(ctx context.Context, cfg AgentConfig, data *dataDir, instance stri
 		return nil, errors.Join(err, a.target.close(context.WithoutCancel(ctx))) // nothing runs yet, so this does not wait
 	}
 	return a, nil
+}
+
+// allowDeliveries sets the secrets and the private addresses that deliveries may use.
+func allowDeliveries(parts *agent.Config, cfg AgentConfig, data *dataDir) (err error) {
+	if parts.Secrets, err = secretsOf(cfg, data); err != nil {
+		return err
+	}
+	if parts.PrivateDeliveries, err = outbound.ReadPrivate(cfg.Settings.PrivateDeliveries); err != nil {
+		return workflow.Refuse(workflow.ErrInvalid, "private_deliveries", "%v", err)
+	}
+	return nil
 }
 
 // secretsOf resolves the references that deliveries name: those that runs of this machine may name.

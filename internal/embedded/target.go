@@ -282,6 +282,19 @@ func (cfg AgentConfig) lookup() func(name string) (string, bool) {
 	return os.LookupEnv
 }
 
+// describe adds the lines about the agent's sources, descriptors and cache of providers.
+func (t *target) describe(cfg AgentConfig) {
+	if cfg.Settings.DeployTarget != config.TargetECS {
+		t.lines = append(t.lines, "sources below "+cmp.Or(strings.Join(cfg.Settings.SourceRoots, ", "), "no directory of this machine: source_roots is empty"))
+	}
+	if _, short := descriptors(openFiles(), jobsAtOnce(cfg.Settings)); short != "" {
+		t.lines = append(t.lines, short)
+	}
+	if cfg.providers != nil {
+		t.lines = append(t.lines, fmt.Sprintf("jobs share a cache of providers of at most %d GiB", cfg.Settings.ProviderCacheSize))
+	}
+}
+
 // apply hands a target to the agent.
 func (t *target) apply(parts *agent.Config) {
 	parts.Launcher, parts.CloseLauncher = t.launcher, t.end
