@@ -76,7 +76,7 @@ members:
   - {id: 583231, principal: anna, grants: {live: operator}}
 `
 
-func TestApply_MakesThingsThatNameEachOtherAndThenNothing(t *testing.T) {
+func TestApply_CreatesReferencesAndIsIdempotent(t *testing.T) {
 	w := newWorld(t)
 	w.ok("principal", "create", "anna")
 	file := w.put(everyKind)

@@ -385,7 +385,7 @@ func TestBackup_ThatFindsNoRoomLeavesNothing(t *testing.T) {
 	w.ok("server", "backup", to, "--data", data)
 }
 
-func TestRestore_ThatIsKilledIsFinishedByTheNextAndNothingStartsMeanwhile(t *testing.T) {
+func TestRestore_TheNextFinishesAKilledOne(t *testing.T) {
 	w := newWorld(t)
 	data, stop := w.loaded()
 	w.worked(5)

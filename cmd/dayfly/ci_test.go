@@ -168,7 +168,7 @@ func (c *ciWorld) summary() string {
 	return string(text)
 }
 
-func TestCI_APullRequestIsPreviewedWhereItChangesSomething(t *testing.T) {
+func TestCI_PreviewsTheWorkspacesThatAreAffected(t *testing.T) {
 	c := newCI(t, "http://127.0.0.1:1")
 	c.agent(adds)
 	c.git("checkout", "--quiet", "-b", "topic")
@@ -225,7 +225,7 @@ func TestCI_NothingIsAffected(t *testing.T) {
 	}
 }
 
-func TestCI_AFailedPreviewFailsTheJobAndItsLogSaysNoMore(t *testing.T) {
+func TestCI_AFailedPreviewFailsTheJobAndHidesDetails(t *testing.T) {
 	c := newCI(t, "http://127.0.0.1:1")
 	c.agent(func(spec api.Spec) api.Result {
 		if spec.Workspace == "dns" {

@@ -184,7 +184,7 @@ func has(t *testing.T, what, text string, wants ...string) {
 	}
 }
 
-func TestCommand_WorkspacesAreAppliedListedShownAndDeleted(t *testing.T) {
+func TestCommand_Workspaces(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "both.yaml")
@@ -308,7 +308,7 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 	}
 }
 
-func TestCommand_AnOrganizationSaysForHowLongItKeepsThings(t *testing.T) {
+func TestCommand_AnOrganizationSetsItsRetention(t *testing.T) {
 	w := newWorld(t)
 	has(t, "show", w.ok("organization", "show"), "organization default", "workflows kept    400 days", "logs kept         90 days", "audit trail kept  for ever")
 	if got := w.run("organization", "update", "--log-days", "30"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "cannot be brought back") {
@@ -465,7 +465,7 @@ func TestCommand_SecretsAreKept(t *testing.T) {
 	has(t, "list after the deletion", w.ok("secret", "list", "--data", data), "no secrets")
 }
 
-func TestCommand_ADataDirectoryOfAnOlderVersionIsRefused(t *testing.T) {
+func TestCommand_AnOlderDataDirectoryIsRefused(t *testing.T) {
 	w := newWorld(t)
 	data := t.TempDir()
 	if err := os.WriteFile(filepath.Join(data, "ticket-keys.json"), []byte("{}"), 0o600); err != nil {

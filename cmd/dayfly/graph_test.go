@@ -7,7 +7,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
-func TestApply_PutsWorkspacesBehindThoseThatTheyDependOn(t *testing.T) {
+func TestApply_OrdersWorkspacesByDependency(t *testing.T) {
 	w := newWorld(t)
 	file := w.put(
 		described("apps")+"\nafter: [cluster]\n",

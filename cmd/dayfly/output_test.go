@@ -68,7 +68,7 @@ func TestOutput_NamesAreWhatOtherCommandsTake(t *testing.T) {
 }
 
 // A token that is made and not printed is lost.
-func TestOutput_AFormThatACommandHasNotIsRefusedBeforeItActs(t *testing.T) {
+func TestOutput_RefusesAnUnsupportedFormatFirst(t *testing.T) {
 	w := newWorld(t)
 	for says, args := range map[string][]string{
 		"-o name: dayfly pool create prints no list of names":        {"pool", "create", "build", "-o", "name"},

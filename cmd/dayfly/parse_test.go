@@ -74,7 +74,7 @@ func line(leaf *kong.Node, without *kong.Flag) []string {
 }
 
 // A script that says --op preview --op destroy must not destroy.
-func TestParse_EveryFlagThatIsGivenTwiceAddsUpOrIsRefused(t *testing.T) {
+func TestParse_ARepeatedFlagAddsUpOrIsRefused(t *testing.T) {
 	parser, commands := leaves(t)
 	looked := 0
 	for i := range commands {

@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-func TestPolicy_GroupsAndWaiversAreGivenListedAndTakenBack(t *testing.T) {
+func TestPolicy_GroupsAndWaivers(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("network")
 	until := time.Now().AddDate(0, 1, 0).Format(time.DateOnly)

@@ -70,7 +70,7 @@ func started(t *testing.T, stderr *lockedBuffer, done <-chan int) string {
 	}
 }
 
-func TestServer_ServesUntilItIsInterruptedAndNeverShowsItsToken(t *testing.T) {
+func TestServer_ServesUntilAnInterruptAndHidesItsToken(t *testing.T) {
 	w := newWorld(t)
 	data := reachable(t)
 	stderr, done, stop := w.background("server", "--data", data, "--listen", "127.0.0.1:0")
@@ -241,7 +241,7 @@ func TestAgent_WorksWithTheFileOfAnotherAgent(t *testing.T) {
 }
 
 // What a job prints is for its own log: whoever reads the agent's may not be who may read that.
-func TestAgent_TheOutputOfAJobIsInItsLogIfThatIsAskedFor(t *testing.T) {
+func TestAgent_LogsTheOutputOfJobsOnRequest(t *testing.T) {
 	w := newWorld(t)
 	sources := reachable(t)
 	if err := os.WriteFile(filepath.Join(sources, "workspace.yaml"), []byte("name: one\nengine: command\npool: second\ncommands: {update: 'echo printed-by-the-job'}\n"), 0o600); err != nil {

@@ -207,7 +207,7 @@ const plainText = "name: %s\nproject: global\nengine: command\ncommands: {previe
 
 func described(name string) string { return fmt.Sprintf(plainText, name) }
 
-func TestApply_NothingIsChangedWhereOneWorkspaceWouldBeRefused(t *testing.T) {
+func TestApply_OneRefusedWorkspaceStopsAllChanges(t *testing.T) {
 	w := newWorld(t)
 	file := w.put(described("one"), described("two")+"\npool: nowhere", described("three")+"\nsize: huge")
 	for _, args := range [][]string{{"--dry-run"}, nil} {
@@ -222,7 +222,7 @@ func TestApply_NothingIsChangedWhereOneWorkspaceWouldBeRefused(t *testing.T) {
 	}
 }
 
-func TestApply_ADryRunShowsEachFieldAndNoValueOfAVariable(t *testing.T) {
+func TestApply_ADryRunHidesTheValuesOfVariables(t *testing.T) {
 	w := newWorld(t)
 	w.ok("apply", "-f", w.put(described("one")+"\nenvironment: {A: old-value, B: same, C: gone-value}\nmax_runtime: 5m", described("two")))
 	file := w.put(described("one")+"\nenvironment: {A: new-value, B: same}\nvariables: {x: {deep: new-value}}\nmax_runtime: 9m", described("two"), described("new"))
@@ -309,7 +309,7 @@ func TestDiscover_NeverReplacesAFileThatDiffers(t *testing.T) {
 	}
 }
 
-func TestReport_GoesOnWhereItWasInterruptedAndPreviewsAgainWhatFailed(t *testing.T) {
+func TestReport_ResumesAndRepeatsFailedPreviews(t *testing.T) {
 	w := newWorld(t)
 	w.ok("apply", "-f", w.put(described("one"), described("two")))
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -138,7 +138,7 @@ func TestTerminal_AHiddenPromptIsLeftByItsKeys(t *testing.T) {
 	}
 }
 
-func TestTerminal_AHiddenPromptGivesTheTerminalBackToWhoEndsIt(t *testing.T) {
+func TestTerminal_AHiddenPromptRestoresTheTerminal(t *testing.T) {
 	w := newWorld(t)
 	s := w.sit("secret", "set", "db", "--data", t.TempDir())
 	s.shows("value of db: ")
@@ -259,7 +259,7 @@ func TestTerminal_ALongResultGoesThroughThePager(t *testing.T) {
 	}
 }
 
-func TestTerminal_AWatchedListIsDrawnInPlaceAndEndsWithCtrlC(t *testing.T) {
+func TestTerminal_AWatchedListIsRedrawnUntilCtrlC(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("network")
 	w.ok("run", "network")

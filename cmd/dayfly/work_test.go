@@ -80,7 +80,7 @@ func (s *upProcess) ends() {
 
 const untilLetGo = "trap 'echo interrupted; exit 3' INT; echo it runs; until [ -e GO ]; do sleep 0.05; done"
 
-func TestUp_AnInterruptWaitsForWhatRunsAndServesUntilItEnds(t *testing.T) {
+func TestUp_AnInterruptServesUntilRunningJobsEnd(t *testing.T) {
 	s := upWithARun(t, untilLetGo)
 	s.gets(os.Interrupt)
 	s.says("waiting for 1 run to end:")
@@ -119,7 +119,7 @@ func TestUp_AThirdInterruptKillsWhatRuns(t *testing.T) {
 	s.ends() // long before the engine's grace is over
 }
 
-func TestUp_SaysInALineEachThatAJobHasStartedAndHowItEnded(t *testing.T) {
+func TestUp_LogsTheStartAndEndOfEachJob(t *testing.T) {
 	s := upWithARun(t, untilLetGo+"; test -e GO.good", "--log-format", "lines")
 	s.says("• preview of one started  " + s.id + "\n")
 	if err := os.WriteFile(s.letGo, nil, 0o600); err != nil {

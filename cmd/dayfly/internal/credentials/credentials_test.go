@@ -54,7 +54,7 @@ func TestFind_VariablesWinOverTheFile(t *testing.T) {
 	}
 }
 
-func TestFind_KnowsTheDataDirectoryOfThisMachinesControlPlane(t *testing.T) {
+func TestFind_FindsTheLocalDataDirectory(t *testing.T) {
 	get := env(map[string]string{"XDG_CONFIG_HOME": t.TempDir()})
 	local := credentials.Target{URL: "http://127.0.0.1:1", Token: redact.New("dfu_x"), Data: "/srv/data"}
 	for _, want := range []credentials.Target{local, {URL: "https://x.example.com", Token: redact.New("dfu_y")}, local, {URL: local.URL, Token: local.Token}} {

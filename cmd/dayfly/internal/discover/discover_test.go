@@ -224,7 +224,7 @@ workflows:
       - run: curl -u me/s3cr3t-value example.com
 `
 
-func TestTree_AtlantisProjectsAreCarriedOverAndNothingIsDroppedSilently(t *testing.T) {
+func TestTree_ImportsAtlantisProjectsOrReportsThem(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"atlantis.yaml": atlantisFile, "net/main.tf": "terraform {\n  backend \"s3\" {}\n}\n", "net/env/prod.tfvars": "", "net/env/dev.tfvars": "",
 		"net/terraform.tfstate.d/old/": "", "dns/main.tf": "", "dns/env/stage.tfvars": "", "lone/main.tf": "", "lone/env/prod.tfvars": "",

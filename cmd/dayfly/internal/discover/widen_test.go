@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-func TestWiden_TakesTheNearestDirectoryThatHoldsAllModules(t *testing.T) {
+func TestWiden_TakesTheNearestDirectoryOfAllModules(t *testing.T) {
 	call := func(source string) string { return "module \"m\" {\n  source = \"" + source + "\"\n}\n" }
 	for name, tc := range map[string]struct {
 		main string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestStage_AnInterruptGoesOneFurtherAndSIGTERMWaitsForNobody(t *testing.T) {
+func TestStage_AnInterruptAdvancesAndSIGTERMDoesNotWait(t *testing.T) {
 	for from, want := range map[stage][2]stage{
 		working: {draining, interrupting}, draining: {interrupting, interrupting}, interrupting: {killing, killing}, killing: {killing, killing},
 	} {

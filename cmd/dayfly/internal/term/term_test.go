@@ -101,7 +101,7 @@ func TestStyleOf_NoColoursAndNoLiveLineOutsideATerminal(t *testing.T) {
 	}
 }
 
-func TestLive_StatusIsRedrawnOnATerminalAndAbsentElsewhere(t *testing.T) {
+func TestLive_StatusIsDrawnOnlyOnATerminal(t *testing.T) {
 	for live, want := range map[bool]string{
 		false: "one\ntwo parts\n",
 		true:  "work\r\x1b[Kone\nwork\r\x1b[Ktwo parts\nwork\r\x1b[K",
