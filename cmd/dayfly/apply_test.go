@@ -16,7 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// everyKind describes things that name each other, none behind what it names.
+// everyKind describes things that name each other, each before those that it names.
 const everyKind = `
 kind: workspace
 name: network
@@ -282,19 +282,19 @@ func TestApply_WhatGetPrintsIsUnchanged(t *testing.T) {
 		for _, args := range show {
 			text := w.ok(append(args, "-o", "yaml")...)
 			if strings.Contains(text, "\nversion:") || strings.Contains(text, "\nid:") || strings.Contains(text, "created_at:") {
-				t.Errorf("a document has what only the control plane says:\n%s", text)
+				t.Errorf("a document has fields that the control plane sets:\n%s", text)
 			}
 			printed = append(printed, text)
 		}
-		unchanged := func(what, documents, mode string) {
+		unchanged := func(origin, documents, mode string) {
 			t.Helper()
 			got := w.in(t.Context(), documents, "apply", "-f", "-", mode, "--detailed-exitcode")
 			if got.code != cli.ExitOK || strings.Count(got.stdout, "unchanged\n") != len(show) {
-				t.Errorf("%s of %s: got %+v\n%s", mode, what, got, documents)
+				t.Errorf("%s of %s: got %+v\n%s", mode, origin, got, documents)
 			}
 		}
-		unchanged("what get prints", strings.Join(printed, "\n---\n"), "--dry-run")
-		unchanged("what get prints", strings.Join(printed, "\n---\n"), "--yes")
+		unchanged("the output of get", strings.Join(printed, "\n---\n"), "--dry-run")
+		unchanged("the output of get", strings.Join(printed, "\n---\n"), "--yes")
 		unchanged("the documents themselves", documents, "--dry-run")
 		if t.Failed() {
 			return

@@ -82,17 +82,17 @@ func TestS3Places_AreReachedWithThePersonsOwnAccess(t *testing.T) {
 	}
 	for _, other := range []string{`{"version":5}`, `{}`, `{"version":4} `} {
 		if err := fetch("org/ws_1/push/a", other, &bytes.Buffer{}); err == nil {
-			t.Errorf("what was not announced came as %s", other)
+			t.Errorf("an unannounced object came as %s", other)
 		}
 	}
 	if err := place("torn", "other bytes", "the bytes"); err == nil {
 		t.Error("other bytes than those of the SHA-256 were taken")
 	}
 	if err := fetch("torn", "x", &bytes.Buffer{}); !errors.Is(err, workflow.ErrNotFound) {
-		t.Errorf("what is not there: %v", err)
+		t.Errorf("a missing object: %v", err)
 	}
-	for what, err := range map[string]error{"s3:PutObject": place("denied", "x", "x"), "s3:GetObject": fetch("denied", "x", &bytes.Buffer{})} {
-		if !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "ArtifactReaders") {
+	for right, err := range map[string]error{"s3:PutObject": place("denied", "x", "x"), "s3:GetObject": fetch("denied", "x", &bytes.Buffer{})} {
+		if !errors.Is(err, workflow.ErrForbidden) || !strings.Contains(err.Error(), right) || !strings.Contains(err.Error(), "ArtifactReaders") {
 			t.Errorf("without the right: %v", err)
 		}
 	}
@@ -146,7 +146,7 @@ func TestState_GoesToABucketAndComesFromIt(t *testing.T) {
 
 	w.ok("organization", "update", "--approval", "required")
 	_, runner = submit("state", "push", "net", file, "--yes", "--bucket", "artifacts", "--region", "us-east-1")
-	if got := end(runner); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "has left no plan that can be approved") {
+	if got := end(runner); got.code != cli.ExitFailed || !strings.Contains(got.stderr, "has no plan that can be approved") {
 		t.Errorf("a push that must be approved: got %+v", got)
 	}
 

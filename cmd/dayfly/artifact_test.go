@@ -72,8 +72,8 @@ func TestArtifact_IsListedAndCopiedFromThisMachine(t *testing.T) {
 		"another machine":     {"files/elsewhere", to + ".2", "it lies with agent test of pool default"},
 		"changed bytes":       {"files/changed", to + ".2", "SHA-256 is another"},
 		"a bucket":            {"files/far", to + ".2", "the region of the bucket"},
-		"bytes never arrived": {"files/lost", to + ".2", "left no artifact files/lost"},
-		"another name":        {"files/none", to + ".2", "left no artifact files/none"},
+		"bytes never arrived": {"files/lost", to + ".2", "has no artifact files/lost"},
+		"another name":        {"files/none", to + ".2", "has no artifact files/none"},
 	} {
 		got := w.run("artifact", "get", job.ID, tc.artifact, "--to", tc.to, "--data", data)
 		if got.code == 0 || !strings.Contains(got.stderr, tc.want) {

@@ -26,7 +26,8 @@ func (w *world) minutes(n int) {
 	}
 }
 
-// audited writes an entry of the audit trail past the rules, as another process whose clock is ahead would, or behind.
+// audited writes an entry of the audit trail past the rules, as another process whose clock is ahead would, or
+// behind.
 func (w *world) audited(ahead time.Duration, actor string) store.Key {
 	w.t.Helper()
 	at := time.Now().Add(time.Duration(w.shift.Load()) + ahead).UTC()
@@ -96,7 +97,7 @@ func TestAudit_ARareEntryIsFoundAmongMany(t *testing.T) {
 	}
 }
 
-// C15: whoever follows sees each entry once, also one that another process writes late.
+// C15: --follow shows each entry once, also one that another process writes late.
 func TestAudit_FollowShowsEachEntryOnce(t *testing.T) {
 	w := newWorld(t)
 	var stdout, stderr lockedBuffer
@@ -126,7 +127,7 @@ func TestAudit_FollowShowsEachEntryOnce(t *testing.T) {
 	}
 }
 
-// C15: an export has what is sealed, and the next one goes on behind it.
+// C15: an export has the sealed entries, and the next one goes on after them.
 func TestAudit_ExportGoesOnWhereItEnded(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -158,7 +159,7 @@ func TestAudit_ExportGoesOnWhereItEnded(t *testing.T) {
 	}
 }
 
-// O14: verify says what holds, what is not sealed yet, and what is broken, and its exit code says so too.
+// O14: verify reports valid seals, unsealed entries and broken seals, also by its exit code.
 func TestAudit_VerifyTellsWhatIsBroken(t *testing.T) {
 	w := newWorld(t)
 	has(t, "verify", w.ok("audit", "verify"), "nothing is sealed yet")

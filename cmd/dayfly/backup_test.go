@@ -33,7 +33,7 @@ func (w *world) program(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// serve starts a real server over a data directory and returns a client of it, and what ends it.
+// serve starts a real server over a data directory and returns a client of it, and a function that ends it.
 func (w *world) serve(data string) (*client.Client, func()) {
 	w.t.Helper()
 	cmd := w.program("server", "--data", data, "--listen", "127.0.0.1:0")
@@ -142,12 +142,12 @@ func (w *world) play(pool *client.Client, job api.Job) {
 	}
 }
 
-// wantWhole checks that every workflow of a data directory is there with all that belongs to it, and that what is
-// counted is right. It returns how many there are in each state.
+// wantWhole checks that every workflow of a data directory is there with all that belongs to it, and that the counters
+// are right. It returns how many there are in each state.
 func (w *world) wantWhole(data string) map[workflow.State]int {
 	w.t.Helper()
 	if text, err := os.ReadFile(filepath.Join(data, blob)); err != nil || string(text) != "lines" {
-		w.t.Errorf("what lies beside the records is %q, %v", text, err)
+		w.t.Errorf("the file beside the records is %q, %v", text, err)
 	}
 	path := filepath.Join(data, embedded.DatabaseFile)
 	if err := sqlite.Check(w.t.Context(), path); err != nil {
@@ -220,7 +220,7 @@ func (w *world) worked(n int) {
 	}
 }
 
-// blob lies beside the records, as what is beyond the first MiB of a log.
+// blob lies beside the records, as the part of a log after the first MiB.
 const blob = "private/blobs/logs/90/wf_x/0001/0f"
 
 // loaded is a real server at work.
@@ -342,7 +342,7 @@ func TestBackup_ThatIsKilledIsNeverTakenForAWholeOne(t *testing.T) {
 			if err := os.RemoveAll(to); err != nil {
 				t.Fatal(err)
 			}
-			w.ok("server", "backup", to, "--data", data) // it makes nothing of what was left
+			w.ok("server", "backup", to, "--data", data) // it ignores the files that remained
 			w.ok("server", "restore", to, "--data", filepath.Join(reachable(t), "data"))
 			if err := os.RemoveAll(to); err != nil || exists(to+".partial") {
 				t.Error("a part is left", err)
@@ -436,7 +436,7 @@ func TestRestore_TheNextFinishesAKilledOne(t *testing.T) {
 	}
 }
 
-// A restore refuses what is not as it was saved.
+// A restore refuses files that were changed since the backup.
 func TestRestore_RefusesABackupThatWasChanged(t *testing.T) {
 	w := newWorld(t)
 	data := reachable(t)

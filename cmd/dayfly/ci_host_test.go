@@ -103,7 +103,7 @@ func TestCI_NoCommentWhereNothingChangesOrNoneIsWanted(t *testing.T) {
 	c.pull()
 	c.ok("ci")
 	if got := host.Comments("acme/infra", 1); len(got) != 1 || !strings.Contains(got[0].Text, "1 without changes") {
-		t.Errorf("what was said before is not true any more: %+v", got)
+		t.Errorf("the comment is out of date: %+v", got)
 	}
 	if got := host.Statuses("acme/infra", head); len(got) != 1 || got[0].Description != "1 workspace: 1 without changes" {
 		t.Errorf("got %+v", got)
@@ -158,7 +158,8 @@ func (c *ciWorld) onGitLab(host *githosttest.Server, source string, claims map[s
 	}
 }
 
-// steps runs lines as a host's runner does: in a shell, with the job's environment and what an earlier step added to PATH.
+// steps runs lines as a host's runner does: in a shell, with the job's environment and the additions of earlier steps to
+// PATH.
 func (c *ciWorld) steps(with map[string]string, scripts ...string) (out string, err error) {
 	c.t.Helper()
 	added := filepath.Join(c.t.TempDir(), "path")
@@ -215,7 +216,7 @@ func example[T any](t *testing.T, name string) (doc T) {
 // examplesCI is an absolute path: the tests change their directory.
 var examplesCI, _ = filepath.Abs("../../examples/ci")
 
-// The steps of the example for GitHub Actions do in a pull request and after its merge what it says they do.
+// The steps of the example for GitHub Actions work as documented, in a pull request and after its merge.
 func TestExamples_GitHubActions(t *testing.T) {
 	type step struct {
 		Uses string

@@ -114,8 +114,8 @@ func (c *ciWorld) commit(files ...string) string {
 	return c.git("rev-parse", "HEAD")
 }
 
-// job puts the job of an event of a commit into the environment, with what GitHub says of it in the file and the token.
-// Each is a new run of the pipeline.
+// job puts the job of an event of a commit into the environment, with GitHub's description of it in the file and the
+// token. Each is a new run of the pipeline.
 func (c *ciWorld) job(event any, commit string, claims map[string]any) {
 	c.t.Helper()
 	text, err := json.Marshal(event)
@@ -271,7 +271,7 @@ func TestCI_WhatTheControlPlaneRefuses(t *testing.T) {
 		t.Errorf("the token of another repository: %+v", got)
 	}
 	c.claims["exp"] = 1
-	if got := c.run("ci"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "does not take the job's OIDC token") {
+	if got := c.run("ci"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "does not accept the job's OIDC token") {
 		t.Errorf("an old token: %+v", got)
 	}
 	delete(c.claims, "exp")

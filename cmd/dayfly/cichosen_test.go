@@ -89,9 +89,9 @@ func TestCIApply_ACancelledMergeIsTakenAlong(t *testing.T) {
 	last := c.merge("live/dns/main.tf")
 	c.jobOf(last, skipped)
 	got := c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply")
-	has(t, "stderr", got.stderr, "network: live/network/main.tf is below live/network; also applies what "+pullrequest.Short(skipped)+" changed, which was not applied\n")
+	has(t, "stderr", got.stderr, "network: live/network/main.tf is below live/network; also applies the changes of "+pullrequest.Short(skipped)+", which were not applied\n")
 	if strings.Count(got.stderr, "also applies") != 1 {
-		t.Errorf("dns has nothing but what was pushed:\n%s", got.stderr)
+		t.Errorf("dns has only the changes of the push:\n%s", got.stderr)
 	}
 	c.at(map[string]string{"network": last, "dns": last})
 
@@ -102,7 +102,7 @@ func TestCIApply_ACancelledMergeIsTakenAlong(t *testing.T) {
 	c.env["DAYFLY_API_TOKEN"] = token.Value
 	has(t, "show", c.ok("workspace", "show", "network"), last+" by wf_")
 	if file := c.ok("workspace", "show", "network", "-o", "yaml"); strings.Contains(file, last) {
-		t.Errorf("the workspace file has what was applied:\n%s", file)
+		t.Errorf("the workspace file has the applied commit:\n%s", file)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestCIApply_ARepeatedJobDoesWhatIsLeft(t *testing.T) {
 
 func TestCIApply_AForcePushAppliesWhatDiffers(t *testing.T) {
 	for name, tc := range map[string]struct {
-		clone bool // a new one, which has only what the branch has now
+		clone bool // a new one, which has only the present history of the branch
 		gone  bool // the remote does not give the commit that was applied
 		want  string
 	}{
@@ -222,7 +222,7 @@ func TestCIApply_AShallowCloneThatDoesNotSuffice(t *testing.T) {
 	got := c.since(cli.ExitFailed, nil, "ci", "--apply")
 	has(t, "stderr", got.stderr, "the clone is shallow and lacks ", "fetch-depth: 0", "GIT_DEPTH: 0")
 	clone("3")
-	has(t, "stderr", c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply").stderr, "also applies what "+pullrequest.Short(skipped))
+	has(t, "stderr", c.since(cli.ExitOK, []string{"dns", "network"}, "ci", "--apply").stderr, "also applies the changes of "+pullrequest.Short(skipped))
 }
 
 func TestCIApply_ANewWorkspaceBeginsAtThePush(t *testing.T) {

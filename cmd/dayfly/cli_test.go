@@ -26,7 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// world is a control plane and somebody at a terminal who may administer it.
+// world is a control plane and an admin of it at a terminal.
 type world struct {
 	t     *testing.T
 	plane *controlplane.Plane
@@ -65,7 +65,7 @@ func (w *world) listen() {
 	w.url, w.env["DAYFLY_URL"] = server.URL, server.URL
 }
 
-// answer is what a command left behind.
+// answer is the output and the exit code of a command.
 type answer struct {
 	code           int
 	stdout, stderr string
@@ -140,7 +140,7 @@ func (w *world) claim() (api.Job, *client.Runner) {
 		w.t.Fatal(err)
 	}
 	var got api.Claimed
-	for range 10 { // polls of 20 s: whoever submits the workflow may wait for its turn
+	for range 10 { // polls of 20 s: the test that submits the workflow may have to wait for the CPU
 		if got, err = pool.Claim(ctx, api.Claim{Instance: "test", Max: 1, WaitSeconds: 20}); err != nil || len(got.Jobs) > 0 {
 			break
 		}
@@ -175,11 +175,11 @@ func (w *world) workspace(name string) {
 	w.ok("apply", "-f", file)
 }
 
-func has(t *testing.T, what, text string, wants ...string) {
+func has(t *testing.T, name, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
 		if !strings.Contains(text, want) {
-			t.Errorf("%s: got\n%s\nwant it to contain %q", what, text, want)
+			t.Errorf("%s: got\n%s\nwant it to contain %q", name, text, want)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func TestCommand_ApplyTakesSeveralFilesAndStandardInput(t *testing.T) {
 		}
 	}
 	if got := w.run("workspace", "show", "four"); got.code != cli.ExitRefused {
-		t.Errorf("what stood before a mistake was registered: got %+v", got)
+		t.Errorf("a document before a mistake was registered: got %+v", got)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestCommand_PoolsAreManaged(t *testing.T) {
 func TestCommand_AnOrganizationSetsItsRetention(t *testing.T) {
 	w := newWorld(t)
 	has(t, "show", w.ok("organization", "show"), "organization default", "workflows kept    400 days", "logs kept         90 days", "audit trail kept  for ever")
-	if got := w.run("organization", "update", "--log-days", "30"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "cannot be brought back") {
+	if got := w.run("organization", "update", "--log-days", "30"); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "cannot be restored") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
 	has(t, "update", w.ok("org", "update", "--log-days", "30", "--audit-days", "1000", "--yes"), "400 days", "30 days", "1000 days")
@@ -540,7 +540,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	write("other/network/network2.yaml", "name: network2\n"+"engine: "+ws.Engine+"\n")
 	has(t, "apply", w.ok("apply", "-f", filepath.Join(parent, "other", "network", "network2.yaml")), "unchanged")
 
-	// A file in it says what it is.
+	// A file in it marks it as a data directory.
 	write("described/workspace.yaml", "engine: command\ncommands: {preview: 'true'}\nmax_runtime: 5m\n")
 	w.ok("run", filepath.Join(parent, "described"))
 	if got := value[api.Workspace](w, "workspace", "show", "described"); got.Engine != "command" || got.MaxRuntime != "5m" {
@@ -560,7 +560,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q", dir, got, says)
 		}
 	}
-	// What is refused leaves nothing behind.
+	// A refused command leaves no files behind.
 	write("refused/workspace.yaml", "engine: command\ncommands: {preview: 'true'}\n")
 	for _, args := range [][]string{{"--op", "refresh"}, {"--priority", "500"}} {
 		if got := w.run(append([]string{"run", filepath.Join(parent, "refused")}, args...)...); got.code != cli.ExitRefused {

@@ -20,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
-// completeCommand is what the scripts of the shells call, with the words of the line up to the cursor.
+// completeCommand is the command that the scripts of the shells call, with the words of the line up to the cursor.
 const completeCommand = "__complete"
 
 // completeWait bounds the questions to the control plane: somebody sits at the keyboard.
@@ -44,8 +44,8 @@ func (c *completionCommand) Run(a *cli.App) error {
 	return a.Print("# %s", script)
 }
 
-// complete prints the words that can stand where the last argument stands, each with a tab and what it is. Where files
-// fit, or nothing is known, it prints none: the shell offers files then.
+// complete prints the words that can stand in place of the last argument, each with a tab and a description. Where
+// files fit, or nothing is known, it prints none: the shell offers files then.
 func complete(a *cli.App, root *kong.Node, args []string) error {
 	last := ""
 	if len(args) > 0 {
@@ -61,7 +61,7 @@ func complete(a *cli.App, root *kong.Node, args []string) error {
 	return nil
 }
 
-// candidates walks along the words of the line to what the last one is.
+// candidates follows the words of the line through the grammar, and lists the words that can come last.
 func candidates(a *cli.App, node *kong.Node, words []string, last string) (all []cli.Candidate) {
 	var pending *kong.Flag                                                                                 // waits for its value
 	place := 0                                                                                             // of the next positional argument
@@ -129,7 +129,7 @@ func childOf(node *kong.Node, word string) *kong.Node {
 	return nil
 }
 
-// values are what a flag or an argument can be: one of a list, or what the control plane knows.
+// values are the values that a flag or an argument can have: those of a list, or names that the control plane knows.
 func values(a *cli.App, node *kong.Node, v *kong.Value) []cli.Candidate {
 	plain := func(one string) cli.Candidate { return cli.Candidate{Word: one} }
 	if v.Enum != "" {
@@ -166,7 +166,7 @@ func values(a *cli.App, node *kong.Node, v *kong.Value) []cli.Candidate {
 	switch thing {
 	case "workflow":
 		return workflows(ctx, cl)
-	case "thing": // what has a page
+	case "thing": // of dayfly open: anything that has a page
 		return slices.Concat(workflows(ctx, cl), namesOf(ctx, cl, kind.Workspace), namesOf(ctx, cl, kind.Pool))
 	case "tree":
 		page, _ := cl.Trees(ctx, "", 50)
@@ -193,7 +193,7 @@ func workflows(ctx context.Context, cl *client.Client) []cli.Candidate {
 	})
 }
 
-// namesOf are the names of what there is of a kind.
+// namesOf are the existing names of a kind.
 func namesOf(ctx context.Context, cl *client.Client, of string) []cli.Candidate {
 	k, _ := kind.Of(of)
 	return setup.Candidates(ctx, cl, k)

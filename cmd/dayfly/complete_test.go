@@ -91,7 +91,7 @@ func TestComplete_CommandsFlagsValuesIDsAndNames(t *testing.T) {
 		}
 	}
 	if got := w.ok(completeCommand, "why", ""); !strings.Contains(got, "\tpending, preview of network\n") {
-		t.Errorf("got %q, want the state and what it is", got)
+		t.Errorf("got %q, want the state and the title", got)
 	}
 }
 
@@ -118,7 +118,7 @@ ask dayfly wo; ask dayfly why ''; ask dayfly run --op = up; ask dayfly run x --f
 	}
 }
 
-// The functions of zsh's completion system work in a widget only: those that the script calls print what they get.
+// The functions of zsh's completion system work in a widget only: those that the script calls print their arguments here.
 func TestCompletion_InZsh(t *testing.T) {
 	w, id := completing(t)
 	const try = `compdef() { echo "compdef $*" }; compadd() { echo "$words_ | $about" }; _files() { echo files }

@@ -31,7 +31,7 @@ func TestConfigure_WritesAFileThatTheAgentReads(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got %v, %v, want a file for its owner alone", info, err)
 	}
-	if again := w.in(t.Context(), token, args...); again.code != cli.ExitUsage || !strings.Contains(again.stderr, file+" is there already: --force replaces it") {
+	if again := w.in(t.Context(), token, args...); again.code != cli.ExitUsage || !strings.Contains(again.stderr, file+" exists already: --force replaces it") {
 		t.Errorf("again: got %+v", again)
 	}
 	tokenFile := filepath.Join(t.TempDir(), "token")

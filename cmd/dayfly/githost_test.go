@@ -11,12 +11,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/githost/githosttest"
 )
 
-// A git host is registered from a file, its secret is printed alone, and what its events lead to is listed.
+// A git host is registered from a file, its secret is printed alone, and the deliveries for its events are listed.
 func TestGitHost_ItsWebhookIsRegisteredAndTaken(t *testing.T) {
 	w := newWorld(t)
 	file := w.put("kind: git_host\nname: github\nhost: github\ntoken_ref: file:github-token\nmembers: [{id: 583231, principal: anna, role: operator}]\n")
 	if got := w.run("apply", "-f", file); got.code != cli.ExitRefused || !strings.Contains(got.stderr, `members.0.principal: there is no principal "anna"`) {
-		t.Errorf("a member whom nobody made: %+v", got)
+		t.Errorf("a member that does not exist: %+v", got)
 	}
 	w.ok("principal", "create", "anna")
 	has(t, "principals", w.ok("principal", "list"), "admin", "anna", "prn_")

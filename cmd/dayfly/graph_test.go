@@ -31,7 +31,7 @@ func TestApply_OrdersWorkspacesByDependency(t *testing.T) {
 	if got := w.run("workspace", "delete", "network", "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "cluster") {
 		t.Errorf("deleted: %+v", got)
 	}
-	// The other way round: what is depended on no longer comes first.
+	// The other way round: a former dependency no longer comes first.
 	has(t, "turned", w.ok("apply", "-f", w.put(
 		described("network")+"\nafter: [apps]\n", described("apps"), described("cluster"),
 	)), "workspace network is changed")

@@ -41,12 +41,12 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return nil
 }
 
-// formsText says what the forms of results are.
+// formsText describes the forms of results.
 var formsText = map[string]string{
 	"table": "table", "json": "json", "yaml": "yaml", "name": "name (only names or ids, one to a line)", cli.OutputDot: "dot (for Graphviz)",
 }
 
-// describeForms writes into the help of a command which forms of output it has. It leaves out what does nothing there.
+// describeForms writes into the help of a command which forms of output it has. It hides flags that do nothing there.
 func describeForms(leaf *kong.Node) {
 	for _, group := range leaf.AllFlags(false) {
 		for _, f := range group {

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// shellWords splits an example as a shell does: at spaces, except in quotes. What follows a < is what it reads.
+// shellWords splits an example as a shell does: at spaces, except in quotes. After a < comes the file that it reads.
 func shellWords(t *testing.T, line string) (args []string, stdin string) {
 	t.Helper()
 	line, stdin, _ = strings.Cut(line, " <")
@@ -64,7 +64,7 @@ var notRun = []string{
 	"dayfly policy test", // TestPolicyTest_RunsTheProgram
 }
 
-// refusedHere are examples that the control plane refuses in the seeded world, and what it says.
+// refusedHere are examples that the control plane refuses in the seeded world, with its message.
 var refusedHere = map[string]string{
 	"dayfly workflow retry ID --yes":                                 "has ended can be retried",
 	"dayfly workflow plan ID":                                        "plan",
@@ -75,7 +75,7 @@ var refusedHere = map[string]string{
 	"dayfly repair own ID --yes":                                     "was refused no state",
 }
 
-// Each example begins with the seeded records, whatever the ones before it did. Only the directories are shared.
+// Each example begins with the seeded records, not with changes of the ones before it. Only the directories are shared.
 func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 	seeded := newWorld(t)
 	id, token := seeded.seed()
@@ -91,7 +91,7 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 				words = strings.ReplaceAll(words, "TREE", value[api.Tree](w, "run", "network", "--downstream", "--op", "update", "--yes").ID)
 			}
 			args, stdin := shellWords(t, words)
-			for command, before := range map[string]string{ // what must be so, or not, before it
+			for command, before := range map[string]string{ // the state that it needs
 				"project create": "project delete payments --yes", "pool create": "pool delete build --yes",
 				"service-principal create": "sp delete deployer --yes", "workspace delete": "workflow cancel " + id,
 				"pool unassign": "pool assign build --project payments", "apply -f git-host": "principal create bob",
@@ -112,7 +112,7 @@ func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 	}
 }
 
-// seed makes what the examples speak of, in a directory of its own.
+// seed makes the things that the examples name, in a directory of its own.
 func (w *world) seed() (id, token string) {
 	w.t.Helper()
 	w.t.Chdir(w.t.TempDir())

@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// elsewhere are words that people know from other tools, and what does it here.
+// elsewhere are words that people know from other tools, with the command that does the same here.
 var elsewhere = map[string]string{
 	"plan":     "did you mean dayfly run --op preview?",
 	"preview":  "did you mean dayfly run --op preview?",
@@ -68,7 +68,7 @@ func suggest(a *cli.App, err error) error {
 	return err
 }
 
-// hint puts a mistake into the words of whoever made it, where it is a near miss.
+// hint adds to a mistake of usage the command or value that was probably meant.
 func hint(root *kong.Node, parsed *kong.Context, err error) error {
 	said := err.Error()
 	if flag, rest, ok := strings.Cut(said, " must be one of "); ok {

@@ -22,8 +22,8 @@ import (
 	"github.com/dayfly-dev/dayfly/test/issuer/provider"
 )
 
-// newLoginWorld is a control plane whose organization trusts an issuer: its people, and the pipelines of one repository.
-// Nobody is logged in.
+// newLoginWorld is a control plane whose organization trusts an issuer: its people, and the pipelines of one
+// repository. Nobody is logged in.
 func newLoginWorld(t *testing.T) (*world, *provider.Provider, controlplane.Principal) {
 	t.Helper()
 	w, is := &world{t: t}, provider.Start(t, "RS256")

@@ -13,7 +13,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What the flags of a run ask for reaches it as it was written, and is shown with the run and with its plan.
+// The options of a run reach it as they were written, and are shown with the run and with its plan.
 func TestRun_OptionsReachTheRunAndAreShown(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "workspace.yaml")

@@ -23,7 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/embedded"
 )
 
-// command parses the arguments, runs what they name and returns the exit code.
+// command parses the arguments, runs the command that they name and returns the exit code.
 func command(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var g grammar
 	exited := -1
@@ -31,7 +31,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	if err != nil {
 		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))
 	}
-	switch { // what people try first
+	switch { // spellings that newcomers try
 	case len(args) == 0:
 		args = []string{"--help"}
 	case args[0] == "help":
@@ -56,7 +56,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		return cli.Report(stderr, cli.Usage(err))
 	}
 	if command := parsed.Command(); command != "up" && command != "agent" { // these end in stages
-		// The first signal ends the context; the second one ends the process, as if nobody listened.
+		// The first signal ends the context; the second one ends the process, as if it were not caught.
 		var stop func()
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -79,8 +79,8 @@ func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong
 	)
 }
 
-// withDefaults writes the defaults that other packages own into the flags that name them. kong.Vars would do that, too,
-// but for each flag the parser would look for variables in each of them, which was almost half of its work.
+// withDefaults writes the defaults that other packages own into the flags that name them. kong.Vars would do that,
+// too, but for each flag the parser would look for variables in each of them, which was almost half of its work.
 func withDefaults(k *kong.Kong) error {
 	rates := admission.DefaultRates()
 	defaults := strings.NewReplacer(
@@ -95,8 +95,8 @@ func withDefaults(k *kong.Kong) error {
 	})
 }
 
-// parse reads arguments. A flag that takes one value is refused when it is given twice: whoever wrote the
-// first one meant it. After a mistake, the context says how far the line was understood; it may be nil.
+// parse reads arguments. A flag that takes one value is refused when it is given twice: the first one
+// was meant too. After a mistake, the context says how far the line was understood; it may be nil.
 func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 	parsed, err := parser.Parse(args)
 	if mistake, ok := errors.AsType[*kong.ParseError](err); ok {

@@ -96,7 +96,7 @@ func TestParse_ARepeatedFlagAddsUpOrIsRefused(t *testing.T) {
 				case err == nil || !strings.Contains(err.Error(), "--"+f.Name+": is given twice"):
 					t.Errorf("%s: got %v, want a refusal that names the flag", text, err)
 				}
-				if len(f.Xor) > 0 { // a parser keeps what it has read
+				if len(f.Xor) > 0 { // a parser keeps the values that it has read
 					parser, commands = leaves(t)
 				}
 			}
@@ -152,7 +152,7 @@ func TestParse_EverySettingHasItsFlag(t *testing.T) {
 		i := slices.IndexFunc(commands, func(n *kong.Node) bool { return n.Name == string(use) })
 		for group, flags := range commands[i].AllFlags(false) {
 			for j := range flags {
-				parser, again := leaves(t) // a parser keeps what it has read
+				parser, again := leaves(t) // a parser keeps the values that it has read
 				f := again[i].AllFlags(false)[group][j]
 				if f.Name == "help" {
 					continue

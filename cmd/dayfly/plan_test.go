@@ -72,7 +72,7 @@ func TestCommand_APlanIsShownApprovedAndRejected(t *testing.T) {
 	has(t, "approve", w.ok("workflow", "approve", id, "--yes", "--comment", "fine"), "applies the plan")
 	has(t, "plan", w.ok("workflow", "plan", id), "approved", "fine")
 	if got := w.run("workflow", "reject", id, "--yes"); got.code != cli.ExitRefused {
-		t.Errorf("rejecting what was approved: %+v", got)
+		t.Errorf("rejecting an approved plan: %+v", got)
 	}
 	_, runner := w.claim()
 	if _, err := runner.Result(t.Context(), api.Result{Outcome: workflow.Succeeded}); err != nil {

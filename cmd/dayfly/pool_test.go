@@ -86,7 +86,7 @@ func TestCommand_APoolIsAssignedLabelledAndExplained(t *testing.T) {
 	has(t, "assign", w.ok("pool", "assign", "gpu", "-w", "net", "-w", "app", "-p", "eu", "--namespace", "lab"), "pool gpu is assigned to workspaces app, net; project eu; stack ml; namespace lab")
 	has(t, "unassign", w.ok("pool", "unassign", "gpu", "-w", "app", "--stack", "ml"), "pool gpu is assigned to workspace net; project eu; namespace lab")
 	if got := w.run("pool", "unassign", "gpu", "-w", "app"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, `pool gpu is not assigned to workspace "app"`) {
-		t.Errorf("unassign of what is not assigned: got %+v", got)
+		t.Errorf("unassign without an assignment: got %+v", got)
 	}
 	if got := w.run("pool", "assign", "gpu", "-w", "ap"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, `there is no workspace "ap"`) {
 		t.Errorf("assignment to a workspace that does not exist: got %+v", got)

@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// L6: a workspace that a lost run holds is freed by who knows that its task is gone, and after a look at it.
+// L6: a workspace that a lost run holds is freed by a person who knows that its task is gone, after a look at it.
 func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	w := newWorld(t)
 	w.shift.Store(int64(-45 * time.Minute))
@@ -98,7 +98,7 @@ func TestRepairOwn_GivesTheStatesThatARunWasRefused(t *testing.T) {
 	has(t, "own", w.ok("repair", "own", id, "--yes"), "1 state of web is that of workspace net now")
 }
 
-// R15: who gives up a state that a run could not write sees first that it can be pushed, and what it means.
+// R15: before a state that a run could not write is given up, the command says that it can be pushed, and the effect.
 func TestRepairUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("net")
@@ -121,7 +121,7 @@ func TestRepairUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
 	if got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
-	has(t, "what it would do", got.stderr, "workflow "+id+" could not write its state", "dayfly state push net", "makes again what that one made", "say --yes")
+	has(t, "what it would do", got.stderr, "workflow "+id+" could not write its state", "dayfly state push net", "creates the same resources again", "say --yes")
 	has(t, "unlock", w.ok("repair", "unlock", "net", "--yes"), "workspace net is free")
 	if job, _ := w.claim(); job.ID != next {
 		t.Errorf("claimed %s, want %s", job.ID, next)

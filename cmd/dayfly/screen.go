@@ -16,7 +16,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
 )
 
-// watchEvery is the pause between two looks of --watch.
+// watchEvery is the pause between two requests of --watch.
 const watchEvery = 2 * time.Second
 
 // paged are the last words of commands that print at most once, and may print much.
@@ -58,7 +58,7 @@ func repeat(a *cli.App, run func() error) error {
 		case style.Height == 0:
 			a.Stderr = io.Discard // a notice is said once
 			if err == nil {
-				_, err = io.WriteString(out, news(last, text, a.Output == "table" || a.Output == "name"))
+				_, err = io.WriteString(out, updates(last, text, a.Output == "table" || a.Output == "name"))
 			}
 		case err != nil:
 			text = last + style.Dim(cli.Sentence(err)) + "\n"
@@ -77,7 +77,7 @@ func repeat(a *cli.App, run func() error) error {
 	return cmp.Or(failed, err)
 }
 
-// redraw writes a text over the one before, cut to what the terminal has room for.
+// redraw writes a text over the one before, cut to the height of the terminal.
 func redraw(text string, style term.Style, first bool) string {
 	var b strings.Builder
 	b.WriteString("\x1b[H")
@@ -94,14 +94,14 @@ func redraw(text string, style term.Style, first bool) string {
 	return b.String() + "\x1b[J"
 }
 
-// times are what changes although nothing happens: moments, how long ago, how long still.
+// times match the parts of a text that change although nothing happens: moments, ages and remaining times.
 var times = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d[\d.]*(Z|[+-]\d\d:\d\d)?|(^|[\s(+])-?\d[\d.]*[smhd][\dms]*\b`)
 })
 
-// news are the lines of a text that were not in the one before, or the whole text if any line is new and not by lines.
-// Times are not news, nor the room that they take.
-func news(before, now string, byLines bool) string {
+// updates are the lines of a text that were not in the one before, or the whole text if any line is new and not by
+// lines. Times do not count, nor the room that they take.
+func updates(before, now string, byLines bool) string {
 	plain := func(line string) string {
 		return strings.Join(strings.Fields(times().ReplaceAllString(line, " ")), " ")
 	}
@@ -121,7 +121,7 @@ func news(before, now string, byLines bool) string {
 	return b.String()
 }
 
-// page collects what a command prints, and shows it through the pager if it is longer than the terminal.
+// page collects the output of a command, and shows it through the pager if it is longer than the terminal.
 func page(a *cli.App, run func() error) error {
 	var b, said bytes.Buffer
 	out, errs, style := a.Stdout, a.Stderr, a.Style()

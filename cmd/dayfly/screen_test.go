@@ -8,12 +8,12 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
-// watched runs a command with --watch and returns what it prints.
+// watched runs a command with --watch and returns its output.
 func (w *world) watched(args ...string) (out *lockedBuffer, ended func() int, stop func()) {
 	return w.begun(append(args, "--watch")...)
 }
 
-// begun runs a command that goes on and returns what it prints.
+// begun runs a command that goes on and returns its output.
 func (w *world) begun(args ...string) (out *lockedBuffer, ended func() int, stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	out = &lockedBuffer{written: make(chan struct{}, 1)}
@@ -92,7 +92,7 @@ func TestWatch_TimesAreNotNews(t *testing.T) {
 		{now: before + "a\n", want: before + "a\n", whole: true},
 		{now: before, whole: true},
 	} {
-		if got := news(before, tc.now, !tc.whole); got != tc.want {
+		if got := updates(before, tc.now, !tc.whole); got != tc.want {
 			t.Errorf("%q: got %q, want %q", tc.now, got, tc.want)
 		}
 	}
@@ -107,7 +107,7 @@ func TestWatch_OfAPoolPrintsWhatIsDifferent(t *testing.T) {
 	stop()
 	ended()
 	if text := out.String(); strings.Count(text, "role path") != 1 {
-		t.Errorf("got\n%s\nwant what is the same once", text)
+		t.Errorf("got\n%s\nwant equal lines once", text)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// asProgram is the variable that makes this binary the program: for what needs a terminal or signals.
+// asProgram is the variable that makes this binary the program: for tests that need a terminal or signals.
 const asProgram = "PLAY_DAYFLY"
 
 // noWait spares such a program the second for which the race detector holds it back at its end.
@@ -115,7 +115,7 @@ func (w *world) background(args ...string) (stderr *lockedBuffer, done chan int,
 	return stderr, done, stop
 }
 
-// The quick start: up in one terminal, run in another, as somebody who has said nothing else.
+// The quick start: up in one terminal, run in another, without any other settings.
 func TestUp_RunsTheReadersOwnDirectory(t *testing.T) {
 	w := newWorld(t)
 	delete(w.env, "DAYFLY_URL")
@@ -240,7 +240,7 @@ func TestAgent_WorksWithTheFileOfAnotherAgent(t *testing.T) {
 	}
 }
 
-// What a job prints is for its own log: whoever reads the agent's may not be who may read that.
+// The output of a job is for its own log: readers of the agent's log may not have the right to see it.
 func TestAgent_LogsTheOutputOfJobsOnRequest(t *testing.T) {
 	w := newWorld(t)
 	sources := reachable(t)
@@ -427,7 +427,7 @@ func TestUp_PrintsALinkThatSignsABrowserInOnce(t *testing.T) {
 		t.Errorf("the code was said %d times", n)
 	}
 
-	w.env["JOURNAL_STREAM"] = "8:1" // what a service says is for more than its owner
+	w.env["JOURNAL_STREAM"] = "8:1" // others than its owner can read the journal
 	stderr, done, stop = w.background("up", "--data", reachable(t), "--listen", "127.0.0.1:0")
 	started(t, stderr, done)
 	stop()

@@ -7,7 +7,7 @@ import (
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 )
 
-// The commands of all kinds of settings are made from the table of kinds: what each prints is in one place here.
+// The commands of all kinds of settings are made from the table of kinds: their outputs are in one place here.
 func TestSettings_AreListedShownAndDeleted(t *testing.T) {
 	w := newWorld(t)
 	t.Setenv("TZ", "UTC")

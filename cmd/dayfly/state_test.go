@@ -11,7 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// spec plays the runner of the next run up to its end, and returns what it was told to do.
+// spec plays the runner of the next run up to its end, and returns its spec.
 func (w *world) spec(found *api.StateFound, lines ...string) api.Spec {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -27,7 +27,7 @@ func (w *world) spec(found *api.StateFound, lines ...string) api.Spec {
 	return spec
 }
 
-// What is not a whole state document is refused before anything is asked or placed.
+// An incomplete state document is refused before anything is asked or placed.
 func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 	w := newWorld(t)
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestStatePush_PlacesTheStateWhereTheAgentFindsIt(t *testing.T) {
 	has(t, "asked", got.stderr, `serial 0, lineage "0815", 1 resource`, "workspace net")
 }
 
-// R16: what a person says about a state reaches the run, and what it found is listed when the workspace is gone.
+// R16: the flags about a state reach the run, and the state that it found is listed when the workspace is gone.
 func TestState_IsChosenLookedAtAndListed(t *testing.T) {
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "workspace.yaml")

@@ -63,8 +63,8 @@ func estate(t *testing.T, dir string, roots int) (workspaces int) {
 	return workspaces
 }
 
-// agent claims and ends runs as a pool's agent and its runners do, until the test ends. The outcome of each is that of
-// its workspace.
+// agent claims and ends runs as a pool's agent and its runners do, until the test ends. The outcome of each is that
+// of its workspace.
 func (w *world) agent(outcome func(spec api.Spec) api.Result) {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
@@ -123,7 +123,7 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 	tree, files := t.TempDir(), filepath.Join(t.TempDir(), "files")
 	count := estate(t, tree, *roots)
 	begun := time.Now()
-	step := func(what string) { t.Logf("%s after %s", what, time.Since(begun).Round(time.Millisecond)) }
+	step := func(name string) { t.Logf("%s after %s", name, time.Since(begun).Round(time.Millisecond)) }
 
 	found := w.run("workspace", "discover", tree, "--out", files, "--project", "global")
 	has(t, "discover", found.stdout+found.stderr, fmt.Sprintf("%d workspaces, %d left out", count, *roots), "root-0-prod", `"autoplan" is not carried over`, "the backend lacks storage_account_name", "it is only called as a module", fmt.Sprintf("%d files written", count))
@@ -360,7 +360,7 @@ func TestReport_ResumesAndRepeatsFailedPreviews(t *testing.T) {
 	after := again()
 	same := slices.DeleteFunc(after, func(id string) bool { return !slices.Contains(before, id) })
 	if n := len(value[[]api.Workflow](w, "workflow", "list")); n != 5 || len(same) == 0 {
-		t.Errorf("repeated: %d workflows, want one more for what failed, and %v with what had succeeded", n, before)
+		t.Errorf("repeated: %d workflows, want one more for the failed one, and %v with the successful one", n, before)
 	}
 }
 

@@ -148,7 +148,7 @@ func TestTerminal_AHiddenPromptRestoresTheTerminal(t *testing.T) {
 	s.ends(cli.ExitInterrupted)
 }
 
-// R6: what is typed does not show, and a slip can be taken back.
+// R6: typed characters are not shown, and can be erased.
 func TestTerminal_AHiddenPromptTakesALine(t *testing.T) {
 	w := newWorld(t)
 	data := t.TempDir()
@@ -205,7 +205,7 @@ func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {
 		asks string
 	}{
 		{[]string{"run", "one", "--op", "destroy"}, "destroys everything that workspace one manages"},
-		{[]string{"run", "one", "--op", "update"}, "changes what workspace one manages"},
+		{[]string{"run", "one", "--op", "update"}, "changes the resources that workspace one manages"},
 		{[]string{"workflow", "retry", first}, "destroys everything that workspace one manages"},
 		{[]string{"pool", "delete", "second"}, "This deletes pool second and ends its token"},
 		{[]string{"pool", "rotate-token", "second"}, "This ends the present token of pool second at once"},

@@ -66,12 +66,12 @@ func TestTree_IsRunFollowedAndShown(t *testing.T) {
 		t.Fatalf("listed: %+v", list)
 	}
 	has(t, "list", w.ok("tree", "list"), list[0].ID, "succeeded", "3/3")
-	has(t, "show", w.ok("tree", "show", list[0].ID), "update of net and what depends on it", "message     peering", "app        succeeded")
+	has(t, "show", w.ok("tree", "show", list[0].ID), "update of net and all that depend on it", "message     peering", "app        succeeded")
 	if diff := cmp.Diff(list[0].ID+"\n", w.ok("tree", "list", "-o", "name")); diff != "" {
 		t.Error(diff)
 	}
 
-	// What failed, and what was skipped for it, is told, and the exit code says so.
+	// Failed nodes, and those skipped for them, are reported, also by the exit code.
 	done = w.plays(1, "app")
 	got = w.run("run", "net", "--downstream", "--op", "destroy", "--yes", "--follow")
 	<-done

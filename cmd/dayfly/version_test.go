@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a program that serves links takes longer to begin than `dayfly version` may take, so it is told before.
+// The libraries of a server take longer to start than `dayfly version` may take, so that answers before they start.
 func TestVersion_IsToldBeforeTheLibrariesBegin(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program")

@@ -87,7 +87,7 @@ func TestUp_AnInterruptServesUntilRunningJobsEnd(t *testing.T) {
 	has(t, "what it waits for", s.stderr.String(), "draining: no new work is taken", s.id+"  preview of one, since 20")
 	late := strings.TrimSpace(s.w.ok("run", "one"))
 	if got := value[api.Workflow](s.w, "workflow", "show", late); got.State != workflow.Pending {
-		t.Errorf("what is submitted during a drain is %s", got.State)
+		t.Errorf("a workflow submitted during a drain is %s", got.State)
 	}
 	if err := os.WriteFile(s.letGo, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestUp_LogsTheStartAndEndOfEachJob(t *testing.T) {
 	cut := strings.TrimSpace(s.w.ok("run", "one"))
 	s.says("• preview of one started  " + cut + "\n")
 	s.gets(syscall.SIGTERM)
-	s.says("s  " + cut + ": ") // what ends with dayfly up has its line too
+	s.says("s  " + cut + ": ") // a job that is interrupted with dayfly up has its line too
 	s.ends()
 	said := s.stderr.String()
 	has(t, "its ends", said, "✗ preview of one ", "✓ preview of one ")

@@ -51,7 +51,7 @@ func say(why api.Why, me string) saying {
 	case workflow.Running:
 		s.running(why)
 	case workflow.Succeeded:
-		s.lead = runtext.Told(w)
+		s.lead = runtext.Summary(w)
 		s.ended(w)
 		s.reviewed(w.Review, me)
 	case workflow.Failed:

@@ -19,7 +19,7 @@ func TestRun_OfATreeSaysWhereTheOthersStand(t *testing.T) {
 	tree, err := s.plane.SubmitTree(t.Context(), s.admin, "", api.NewTree{Workspace: "net", Operation: workflow.Update})
 	s.must(err)
 	net := "/runs/" + tree.Nodes[0].Workflow
-	shows(t, s.get(net), "Tree · update of net and what depends on it · 1 of 3 workspaces", "● running net", "○ waiting db waits for net", "dayfly tree cancel "+tree.ID)
+	shows(t, s.get(net), "Tree · update of net and all that depend on it · 1 of 3 workspaces", "● running net", "○ waiting db waits for net", "dayfly tree cancel "+tree.ID)
 	shows(t, s.get("/workspaces/net"), "Last tree update")
 	shows(t, s.get("/workspaces/db"), "!Last tree")
 	job, run := s.start()
@@ -37,5 +37,5 @@ func TestRun_OfATreeSaysWhereTheOthersStand(t *testing.T) {
 
 	destroy, err := s.plane.SubmitTree(t.Context(), s.admin, "", api.NewTree{Workspace: "net", Operation: workflow.Destroy})
 	s.must(err)
-	shows(t, s.get("/runs/"+destroy.Nodes[2].Workflow), "Tree · destroy of net and what depends on it · 1 of 3 workspaces")
+	shows(t, s.get("/runs/"+destroy.Nodes[2].Workflow), "Tree · destroy of net and all that depend on it · 1 of 3 workspaces")
 }

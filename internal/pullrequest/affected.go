@@ -20,17 +20,17 @@ const (
 	maxGlob  = 255 // bytes
 )
 
-// Workspace is one that a change concerns.
+// Workspace is a workspace that a change concerns.
 type Workspace struct {
 	api.Workspace
-	Why   string   // which file, and what of the workspace it matches
+	Why   string   // the first file that concerns it, and the path or filter that the file matches
 	Files []string // all that concern it
 }
 
-// Of returns the workspaces whose code is on a branch of a repository, as Repository names it, and which pull requests
-// preview. An empty base means that the branch is not known; a workspace without a ref follows the branch that the host
-// has as its default, which this does not know either. One with a version follows tags, and no branch. All of them are concerned where nobody knows which files changed,
-// as where a host lists only the first of many.
+// Of returns the workspaces whose code is on a branch of a repository, as Repository names it, and which pull
+// requests preview. An empty base means that the branch is not known; a workspace without a ref follows the branch
+// that the host has as its default, which this does not know either. One with a version follows tags, and no branch.
+// All of them are concerned where nobody knows which files changed, as where a host lists only the first of many.
 func Of(workspaces []api.Workspace, host, path, base string) []api.Workspace {
 	var out []api.Workspace
 	for _, w := range workspaces {
@@ -67,7 +67,7 @@ func Affected(workspaces []api.Workspace, host, path, base string, changed []str
 	return out
 }
 
-// filter is what of a repository concerns a workspace.
+// filter selects the files of a repository that concern a workspace.
 type filter struct {
 	below             string // ending in a slash; empty for all
 	globs             []string
@@ -113,7 +113,7 @@ func (f filter) match(file string) string {
 	return ""
 }
 
-// compile makes a glob an expression, whose matching takes time in proportion to the file's name, whatever the glob.
+// compile makes a glob an expression. The time to match a file's name is proportional to its length, for every glob.
 // ** stands for any directories, * for anything but a slash, ? for one character but a slash; all else for itself.
 func compile(glob string) *regexp.Regexp {
 	var b strings.Builder
@@ -142,7 +142,7 @@ func compile(glob string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// CheckSettings refuses what a workspace says about pull requests where it could not mean what it says.
+// CheckSettings refuses settings of a workspace for pull requests that could not take effect as they are written.
 func CheckSettings(w api.Workspace) error {
 	p := w.PullRequests
 	if p == nil {
@@ -168,8 +168,8 @@ func CheckSettings(w api.Workspace) error {
 	return nil
 }
 
-// badGlob says what is wrong with a glob; empty where nothing is. What other programs read as a choice is refused
-// rather than taken for itself.
+// badGlob says what is wrong with a glob; empty where nothing is. Characters that other programs read as a choice are
+// refused rather than taken literally.
 func badGlob(glob string) string {
 	bare := strings.TrimPrefix(glob, "!")
 	switch {

@@ -10,16 +10,16 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// What a comment can ask for.
+// The verbs of a command.
 const (
 	VerbPreview = "preview" // previews of the head commit; with a commit, the release of that one
 	VerbApply   = "apply"   // to apply the plans that were shown before the comment
-	VerbCancel  = "cancel"  // to cancel what runs
+	VerbCancel  = "cancel"  // to cancel the active runs
 )
 
 const maxNamed = 50 // workspaces in one comment
 
-// Command is what a comment asks for. Who may ask for it is decided elsewhere.
+// Command is the command in a comment. The rights of its author are checked elsewhere.
 type Command struct {
 	Verb       string
 	Commit     string   // with preview: the commit that is released, 40 or 64 hexadecimal digits in lower case; else empty
@@ -27,8 +27,8 @@ type Command struct {
 	Mistake    string   // why the comment cannot be followed, with what to write instead; the rest is then empty
 }
 
-// ParseCommand reads the comment of a pull request. It is a command if its first line that is not blank begins with the
-// word dayfly: ok. So nothing that is quoted, or that stands in a block of code, is one. What follows that line is
+// ParseCommand reads the comment of a pull request. It is a command if its first line that is not blank begins with
+// the word dayfly: ok. So nothing that is quoted, or that stands in a block of code, is one. The lines after it are
 // for people. Capitals do not count in the first two words, because phones make them.
 func ParseCommand(comment string) (c Command, ok bool) {
 	line := ""
@@ -55,7 +55,7 @@ func ParseCommand(comment string) (c Command, ok bool) {
 		c.Commit, names = strings.ToLower(names[0]), names[1:]
 	}
 	if len(names) > maxNamed {
-		return Command{Mistake: fmt.Sprintf("the comment names %d workspaces, and %d is the most; without names, all of the pull request are meant", len(names), maxNamed)}, true
+		return Command{Mistake: fmt.Sprintf("the comment names %d workspaces, and the maximum is %d; without names, all of the pull request are meant", len(names), maxNamed)}, true
 	}
 	for _, name := range names {
 		if workflow.CheckWorkspaceName(name) != nil {
@@ -76,8 +76,8 @@ func spaced(r rune) rune {
 	return r
 }
 
-// IsCommit says whether s is a whole object id of git, of SHA-1 or SHA-256. A shorter one does not name a commit: who
-// pushes can make two that begin alike.
+// IsCommit says whether s is a whole object id of git, of SHA-1 or SHA-256. A shorter one does not name a commit:
+// anyone who pushes can make two that begin alike.
 func IsCommit(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Comment is what the one comment of a pull request says. It is the same for every host.
+// Comment is the content of the one comment on a pull request. It is the same for every host.
 type Comment struct {
 	Organization string
-	Key          string // tells this comment from others of the organization in the same pull request
+	Key          string // distinguishes this comment from others of the organization in the same pull request
 	Commit       string // the head commit that the previews are of
-	Posted       bool   // the comment exists already, so it must say what is true by now
+	Posted       bool   // the comment exists already, so it must be brought up to date
 	Held         string // why nothing is previewed until somebody releases the commit; empty where nothing is held. How to release it is added
 	Commands     bool   // comments are read, so it is worth saying what to write
 	Notes        []string
@@ -27,7 +27,7 @@ type Comment struct {
 // Preview is one workspace in a comment.
 type Preview struct {
 	Run     api.Workflow  // the preview; with Refused, only its workspace
-	Plan    *api.Plan     // what it would change; nil where that is not known
+	Plan    *api.Plan     // its changes; nil where they are not known
 	Apply   *api.Workflow // the run that applies the plan; nil where there is none
 	URL     string        // page of the run that is meant; empty where there is no console
 	Refused string        // why there is no preview; empty where there is one
@@ -40,7 +40,7 @@ const (
 	StatusPending = "pending"
 )
 
-// The most bytes of a status's description that every host takes, and of a comment: GitHub takes 65,535 characters,
+// The maximum bytes of a status's description, for every host, and of a comment: GitHub takes 65,535 characters,
 // GitLab 1,000,000. No character has less than a byte.
 const (
 	MaxDescription = 140
@@ -48,7 +48,7 @@ const (
 	GitLabLimit    = 1_000_000
 )
 
-// Limit is the most bytes of a comment at a kind of host.
+// Limit is the maximum bytes of a comment at a kind of host.
 func Limit(kind string) int {
 	if kind == api.HostGitLab {
 		return GitLabLimit
@@ -56,7 +56,7 @@ func Limit(kind string) int {
 	return GitHubLimit
 }
 
-// weight orders workspaces: who reads a comment that is cut has seen the first.
+// weight orders workspaces: the first ones are in a comment that is cut, too.
 type weight int
 
 const (
@@ -67,9 +67,9 @@ const (
 	nothing                // changes nothing
 )
 
-// standing is where a workspace stands.
+// standing is the state of a workspace in the comment.
 type standing struct {
-	word   string // for people, the same for all that stand there
+	word   string // for people, the same for all in this state
 	weight weight
 	status string
 }
@@ -94,7 +94,7 @@ func (p Preview) standing() standing {
 	return s
 }
 
-// planned is where a preview that succeeded stands.
+// planned is the standing of a preview that succeeded.
 func (p Preview) planned() standing {
 	c := p.changes()
 	s := standing{"planned", changes, StatusSuccess}
@@ -140,7 +140,7 @@ func (p Preview) cut() bool {
 	return p.Plan != nil && p.Plan.Truncated || p.Plan == nil && p.Run.Result != nil && p.Run.Result.Truncated
 }
 
-// empty says whether the plan changes nothing: by the engine's word where there is one, else by its counts.
+// empty says whether the plan changes nothing: as the engine reports it, else by its counts.
 func (p Preview) empty() bool {
 	if r := p.review(); r != nil {
 		return r.Status == api.ReviewEmpty
@@ -155,7 +155,7 @@ func (p Preview) empty() bool {
 	return !c.Any() && len(c.Outputs) == 0 && !p.cut()
 }
 
-// ordered returns the previews with what matters most first.
+// ordered returns the previews, the most important first.
 func (c Comment) ordered() []Preview {
 	out := slices.Clone(c.Previews)
 	slices.SortStableFunc(out, func(a, b Preview) int {
@@ -164,7 +164,7 @@ func (c Comment) ordered() []Preview {
 	return out
 }
 
-// summary counts the workspaces by where they stand: 1 failed, 2 planned.
+// summary counts the workspaces by state: 1 failed, 2 planned.
 func (c Comment) summary() string {
 	if c.Held != "" && len(c.Previews) == 0 {
 		return "nothing is previewed until this commit is released"

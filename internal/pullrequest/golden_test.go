@@ -9,7 +9,8 @@ import (
 	"github.com/dayfly-dev/dayfly/test/runtable"
 )
 
-// What a comment and a status say of a run is as in the golden file: as a preview, and as the run that applies a plan.
+// The comment and the status for a run are as in the golden file: as a preview, and as the run that applies a
+// plan.
 func TestWords_OfRuns(t *testing.T) {
 	runtable.Golden(t, *update, func(r runtable.Run) string {
 		w := r.Why.Workflow

@@ -12,10 +12,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds within a comment, in bytes. The head and the foot always fit into least.
+// Bounds within a comment, in bytes. The head and the foot always fit into minLimit.
 const (
-	least     = 16 << 10
-	foot      = 2 << 10 // kept free for what is said at the end
+	minLimit  = 16 << 10
+	foot      = 2 << 10 // kept free for the sentences at the end
 	maxNotes  = 5
 	maxNote   = 400
 	maxName   = 64 // a workspace's name has no more
@@ -23,8 +23,8 @@ const (
 	maxMarker = 100 // of an organization or a key
 )
 
-// Marker is the first line of the comment, which nobody sees. Who updates the comment finds it by this line, among the
-// comments that it wrote itself: anybody can write such a line.
+// Marker is the first line of the comment, which hosts do not show. Updates find the comment by this line, but only
+// among comments of the same author: anybody can write such a line.
 func Marker(organization, key string) string {
 	plain := func(s string) string {
 		return strings.Map(func(r rune) rune {
@@ -40,9 +40,9 @@ func Marker(organization, key string) string {
 // Render writes the comment in markdown, with at most limit bytes, where limit is 16 KiB or more. Where that is
 // too little, the resources of the workspaces that matter least are left out first, and it says which.
 // Names and addresses come from a stranger's code. They stand within code only, where no host reads markup, links or
-// mentions. Values and messages of engines are never shown; what policies say is, and it may quote the code.
+// mentions. Values and messages of engines are never shown; messages of policies are, and may quote the code.
 func Render(c Comment, limit int) string {
-	room := max(limit, least) - foot
+	room := max(limit, minLimit) - foot
 	previews := c.ordered()
 	var b strings.Builder
 	b.WriteString(Marker(c.Organization, c.Key) + "\n**Dayfly**")
@@ -76,12 +76,12 @@ func Render(c Comment, limit int) string {
 	return b.String()
 }
 
-// notes writes what was asked and what the pull request waits for.
+// notes writes the notes and the release that the pull request waits for.
 func (c Comment) notes(b *strings.Builder) {
 	if c.Held != "" {
 		b.WriteString("\n" + code(text.Cut(c.Held, maxNote)) + "\n")
 		if c.Commands && IsCommit(c.Commit) {
-			b.WriteString("\nSomebody who may run previews here reads the change first, and then releases this commit with the comment:\n\n```\ndayfly preview " + c.Commit + "\n```\n")
+			b.WriteString("\nSomeone with the right to run previews here reads the change first, and then releases this commit with the comment:\n\n```\ndayfly preview " + c.Commit + "\n```\n")
 		}
 	}
 	for i, note := range c.Notes[max(len(c.Notes)-maxNotes, 0):] {
@@ -129,7 +129,7 @@ func (p Preview) state() string {
 	return s
 }
 
-// details are the lines that are folded away: why there is no preview, or what changes.
+// details are the lines that are folded away: why there is no preview, or its changes.
 func (p Preview) details() []string {
 	if p.Refused != "" {
 		return []string{text.Cut(line(p.Refused), 1000)}
@@ -155,7 +155,7 @@ func (p Preview) details() []string {
 	return out
 }
 
-// policies are the lines of what the policy groups say of a preview that has something to say.
+// policies are the lines of the policy groups that do not pass.
 func (p Preview) policies() (out []string) {
 	if p.Run.Result == nil {
 		return nil
@@ -204,8 +204,8 @@ func folded(p Preview, body []string, room int) (shown string, whole bool) {
 	return shown + end, n == len(body)
 }
 
-// line makes foreign text one line without characters that nobody sees, such as those that change the direction of
-// what follows.
+// line makes foreign text one line without invisible characters, such as those that change the direction of the text
+// after them.
 func line(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -245,7 +245,7 @@ func entities(s string) string {
 }
 
 // longestRun counts the backticks of the longest run.
-func longestRun(s string) (most int) {
+func longestRun(s string) (longest int) {
 	n := 0
 	for i := range len(s) {
 		if s[i] != '`' {
@@ -253,9 +253,9 @@ func longestRun(s string) (most int) {
 			continue
 		}
 		n++
-		most = max(most, n)
+		longest = max(longest, n)
 	}
-	return most
+	return longest
 }
 
 // Short is a commit as people write it.

@@ -171,7 +171,7 @@ func TestRender_LeavesOutWhatMattersLeastAndSaysSo(t *testing.T) {
 		t.Errorf("%d of 300 added resources are listed", n)
 	}
 	if !strings.Contains(got, "The changes of `adds`, `other` are not all shown here") || strings.Contains(got, "!   change") {
-		t.Errorf("what is left out is not said: %s", got[len(got)-400:])
+		t.Errorf("the omission is not mentioned: %s", got[len(got)-400:])
 	}
 	if all := pullrequest.Render(c, pullrequest.GitLabLimit); strings.Contains(all, "not all shown") || len(all) < 90_000 {
 		t.Errorf("%d bytes, and not all is shown", len(all))
@@ -187,8 +187,8 @@ func TestRender_LeavesOutWhatMattersLeastAndSaysSo(t *testing.T) {
 
 var tags = regexp.MustCompile(`^(</?(details|summary|code)>)`)
 
-// checkComment holds what a host makes of a comment: nothing foreign outside code. It reads markdown by itself, as far
-// as a comment has it.
+// checkComment checks how a host renders a comment: nothing foreign outside code. It reads markdown by itself, as
+// far as a comment has it.
 func checkComment(t *testing.T, c pullrequest.Comment, limit int) {
 	t.Helper()
 	got := pullrequest.Render(c, limit)

@@ -1,5 +1,5 @@
-// Package pullrequest knows what a pull request (GitLab: a merge request) means without asking anybody: which
-// workspaces its files concern, what a comment asks for, and how its previews are shown there. It does no I/O.
+// Package pullrequest has the rules of pull requests (GitLab: merge requests): which workspaces their files concern,
+// which command a comment holds, and how their previews are shown there. It does no I/O.
 package pullrequest
 
 import (
@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// What a repository's address consists of. The hosts that this version knows have no other characters in their
-// paths, and what has none other reads the same in every form of address.
+// The parts of a repository's address. The hosts that this version knows have no other characters in their paths, and
+// a path of these characters alone reads the same in every form of address.
 var (
 	hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`) })
 	repoPath = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9._~+-]+(/[a-z0-9._~+-]+)*$`) })
 	scpForm  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._-]+@([A-Za-z0-9.-]+):([^:]+)$`) })
 )
 
-// Repository reads the address of a git repository, in any form in which git takes one from a remote host, as the host
-// and the path there, both in lower case. Addresses of one repository give the same: https and ssh, with user
+// Repository reads the address of a git repository, in any form in which git takes one from a remote host, as the
+// host and the path there, both in lower case. Addresses of one repository give the same: https and ssh, with user
 // and without, with .git and without. A port stays where it is one of http that is not 80 or 443. ok is false for
 // anything else, such as a path of the machine.
 func Repository(address string) (host, path string, ok bool) {

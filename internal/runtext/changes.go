@@ -13,13 +13,13 @@ import (
 // maxNames is how many attributes or types are named.
 const maxNames = 10
 
-// count is a number of resources, with what happens to them.
+// count is a number of resources, with the verb of their change.
 type count struct {
 	n          int
 	would, did string
 }
 
-// counts are those of a plan, what cannot be undone first. Replaced resources count as that only.
+// counts are those of a plan, irreversible changes first. Replaced resources count as that only.
 func counts(c api.Changes) []count {
 	all := []count{
 		{c.Destroy - c.Replace, "destroy", "destroyed"}, {c.Replace, "replace", "replaced"},
@@ -29,14 +29,14 @@ func counts(c api.Changes) []count {
 	return slices.DeleteFunc(all, func(one count) bool { return one.n <= 0 })
 }
 
-// Changes counts changes, those of a plan or what was done: "1 to destroy, 3 to add", "3 added", "no changes".
+// Changes counts changes, planned or done: "1 to destroy, 3 to add", "3 added", "no changes".
 func Changes(c api.Changes, did bool) string {
 	var out []string
-	say := func(n int, what, would, done string) {
+	say := func(n int, noun, would, done string) {
 		if did {
-			out = append(out, fmt.Sprintf("%d%s %s", n, what, done))
+			out = append(out, fmt.Sprintf("%d%s %s", n, noun, done))
 		} else {
-			out = append(out, fmt.Sprintf("%d%s to %s", n, what, would))
+			out = append(out, fmt.Sprintf("%d%s to %s", n, noun, would))
 		}
 	}
 	for _, one := range counts(c) {
@@ -54,7 +54,7 @@ func Changes(c api.Changes, did bool) string {
 	return strings.Join(out, ", ")
 }
 
-// Changed is what the plan of a run would change, or the run has changed; empty where that is not known.
+// Changed counts the changes of the plan of a run, or those that the run has made; empty where they are not known.
 func Changed(w api.Workflow) string {
 	c := w.Changes
 	if w.Result != nil && w.Result.Changes != nil {
@@ -73,7 +73,7 @@ func Changed(w api.Workflow) string {
 	return said
 }
 
-// Column is Changed for a narrow column: what is added, changed and destroyed, and in words whatever else.
+// Column is Changed for a narrow column: numbers of added, changed and destroyed resources, or else words.
 func Column(c *api.Changes) string {
 	switch {
 	case c == nil:
@@ -88,8 +88,8 @@ func Column(c *api.Changes) string {
 	return fmt.Sprintf("%d in the state", c.Import+c.Move+c.Forget)
 }
 
-// Told is Changed as a sentence, about a run that succeeded.
-func Told(w api.Workflow) string {
+// Summary is Changed as a sentence, about a run that succeeded.
+func Summary(w api.Workflow) string {
 	if w.Result == nil || w.Result.Changes == nil {
 		return "Everything that it had to do is done"
 	}
@@ -131,7 +131,7 @@ func Drift(n int) string {
 	return text.Count(n, "resource") + " were changed outside the code"
 }
 
-// Inventory says in a line what a scan found in the state; empty where it did not look.
+// Inventory counts in a line the resources that a scan found in the state; empty where it did not look.
 func Inventory(i *api.Inventory) string {
 	if i == nil {
 		return ""
@@ -147,7 +147,7 @@ func Inventory(i *api.Inventory) string {
 	return said
 }
 
-// actions are what may happen to a resource, the dangerous first, in the words in which they are counted.
+// actions are the changes of a resource, the dangerous first, in the words in which they are counted.
 var actions = []struct{ action, word string }{
 	{"delete", "destroy"}, {"replace", "replace"}, {"update", "change"}, {"create", "add"}, {"drift", "drifted"},
 }
@@ -161,7 +161,7 @@ func rank(action string) int {
 	return len(actions)
 }
 
-// Action is what happens to a resource in a word: destroy, not delete, as it is counted.
+// Action is the change of a resource in a word: destroy, not delete, as it is counted.
 func Action(action string) string {
 	if i := rank(action); i < len(actions) {
 		return actions[i].word
@@ -169,14 +169,14 @@ func Action(action string) string {
 	return action
 }
 
-// Ordered has the dangerous changes first: what is destroyed, then what is replaced.
+// Ordered has the dangerous changes first: destroyed resources, then replaced ones.
 func Ordered(resources []api.ResourceChange) []api.ResourceChange {
 	out := slices.Clone(resources)
 	slices.SortStableFunc(out, func(x, y api.ResourceChange) int { return rank(x.Action) - rank(y.Action) })
 	return out
 }
 
-// About says what else is known of the change of a resource.
+// About lists further facts about the change of a resource.
 func About(r api.ResourceChange) (out []string) {
 	if len(r.Forces) > 0 {
 		out = append(out, "replaced because of "+text.Some(r.Forces, maxNames))

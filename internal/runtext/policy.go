@@ -9,15 +9,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Group says in a line what came of a policy group.
+// Group is the result of a policy group in a line.
 func Group(r api.PolicyResult) string {
 	var said []string
 	for _, c := range []struct {
-		n    int
-		what string
+		n       int
+		outcome string
 	}{{r.Denied, api.FindingDenied}, {r.Waived, api.FindingWaived}, {r.Warned, api.FindingWarned}} {
 		if c.n > 0 {
-			said = append(said, fmt.Sprintf("%d %s", c.n, c.what))
+			said = append(said, fmt.Sprintf("%d %s", c.n, c.outcome))
 		}
 	}
 	switch {
@@ -29,7 +29,7 @@ func Group(r api.PolicyResult) string {
 	return fmt.Sprintf("%s (%s): %s", r.Group, r.Enforcement, strings.Join(said, ", "))
 }
 
-// Groups says in a line what came of all policy groups; empty where there are none.
+// Groups are the results of all policy groups in a line; empty where there are none.
 func Groups(all []api.PolicyResult) string {
 	said := make([]string, 0, len(all))
 	for _, r := range all {
@@ -38,7 +38,7 @@ func Groups(all []api.PolicyResult) string {
 	return strings.Join(said, "; ")
 }
 
-// GroupLines says what came of a policy group, line by line: first all in all, then each finding.
+// GroupLines is the result of a policy group, line by line: first in sum, then each finding.
 func GroupLines(r api.PolicyResult) []string {
 	out := []string{"policy group " + Group(r)}
 	if r.Error != "" {
@@ -53,7 +53,7 @@ func GroupLines(r api.PolicyResult) []string {
 	return out
 }
 
-// Finding says in a line what a rule found, where, and why it passes if it is waived.
+// Finding is a finding of a rule in a line, with its address and, if it is waived, why it passes.
 func Finding(r api.PolicyResult, f api.PolicyFinding) string {
 	said := f.Rule
 	if f.Address != "" {

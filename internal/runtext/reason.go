@@ -10,7 +10,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// reasons say what each reason means, and what to do about it. The detail of a run says what it is about. WORKSPACE and
+// reasons say what each reason means, and what to do about it. The detail of a run has the specifics. WORKSPACE and
 // WORKFLOW stand for those of the run.
 var reasons = map[workflow.Reason]struct{ means, toDo string }{
 	workflow.ReasonCancelled:         {"somebody asked for it", ""},
@@ -18,11 +18,11 @@ var reasons = map[workflow.Reason]struct{ means, toDo string }{
 	workflow.ReasonNeverStarted:      {"five claims ended without a start", "the last launch in dayfly why WORKFLOW says more"},
 	workflow.ReasonLaunchFailed:      {"it could not be launched, and trying again would not help", "check image, role, size and network of the pool"},
 	workflow.ReasonLaunchWindow:      {"it did not start within an hour of its claim", "the last launch in dayfly why WORKFLOW says more"},
-	workflow.ReasonRunnerLost:        {"nothing was heard of its runner for ten minutes", "look at the log of its task"},
+	workflow.ReasonRunnerLost:        {"its runner sent no heartbeat for ten minutes", "look at the log of its task"},
 	workflow.ReasonTaskStopped:       {"its task ended without a result", "memory, Spot and the machine are the usual causes"},
-	workflow.ReasonResultMissing:     {"its result never came", "look at the state before you run it again"},
-	workflow.ReasonDeadline:          {"it ran for longer than it may", "raise max_runtime of the workspace, or find what hangs"},
-	workflow.ReasonRunnerTooOld:      {"its runner does not know what the run needs", "upgrade the image or the agent of its pool"},
+	workflow.ReasonResultMissing:     {"its result never arrived", "look at the state before you run it again"},
+	workflow.ReasonDeadline:          {"it ran for longer than its maximum", "raise max_runtime of the workspace, or find what hangs"},
+	workflow.ReasonRunnerTooOld:      {"its runner is too old for the run", "upgrade the image or the agent of its pool"},
 	workflow.ReasonNotApproved:       {"an approval is required by now, and it has none", "retry it: that makes a plan first"},
 	workflow.ReasonInputMissing:      {"an output of another workspace is missing that it needs", "run an update of that workspace, then retry it"},
 	workflow.ReasonStepFailed:        {"a step failed", "the end of its log has the cause"},
@@ -35,29 +35,29 @@ var reasons = map[workflow.Reason]struct{ means, toDo string }{
 		"another state exists than the one that would be used",
 		"see what is in it with dayfly takeover report WORKSPACE --take-over, then take it over once with dayfly run WORKSPACE --op update --take-over; --begin-anew goes on without it",
 	},
-	workflow.ReasonStateOwned:     {"the state is that of another workspace", "go on with the workspace that has the state, or ask an admin of both: dayfly repair own WORKFLOW"},
+	workflow.ReasonStateOwned:     {"the state belongs to another workspace", "go on with the workspace that has the state, or ask an admin of both: dayfly repair own WORKFLOW"},
 	workflow.ReasonSourceMoved:    {"the files of its directory changed while it waited", "retry it"},
 	workflow.ReasonPlanStale:      {"the approved plan does not fit any more", "make a new preview, and approve its plan"},
 	workflow.ReasonArtifactFailed: {"a file that it needs could not be placed or fetched", "look at the log; then retry it"},
-	workflow.ReasonHookFailed:     {"a hook of the workspace failed", "the log of that hook has the cause; what was applied before it stays"},
+	workflow.ReasonHookFailed:     {"a hook of the workspace failed", "the log of that hook has the cause; changes applied before it stay"},
 	workflow.ReasonPolicyFailed:   {"a policy that must hold denied it, or could not be evaluated", "change the code, or ask an admin for a waiver where its group is waivable"},
 	workflow.ReasonHookRefused:    {"its pool does not allow a hook of the workspace", "add the digest of the hook to preapproved_hooks of the pool, or remove the hook"},
 	workflow.ReasonInterrupted:    {"its task was told to stop", "look at the state; then retry it"},
 	workflow.ReasonRunnerError:    {"the runner itself failed", "this may be a bug to report"},
 	workflow.ReasonOutOfMemory:    {"the system killed a process of it for memory", "give the workspace a larger size"},
-	workflow.ReasonDiskFull:       {"no disk was left for it, or it used more than it may", "give the workspace a larger disk_gib"},
+	workflow.ReasonDiskFull:       {"the disk was full, or it used more than its limit", "give the workspace a larger disk_gib"},
 	workflow.ReasonSpotTaken:      {"AWS took the Spot capacity of its task back", "look at the state; then retry it. spot: never keeps the workspace off Spot"},
 	workflow.ReasonRelayLost:      {"its runner could not reach the relay with its result", "check the network of the pool, and look at the state"},
-	workflow.ReasonThrottled:      {"AWS asks for patience", ""},
+	workflow.ReasonThrottled:      {"AWS throttles the requests", ""},
 	workflow.ReasonQuota:          {"the quota of the account is used up", "ask AWS for more"},
 	workflow.ReasonCapacity:       {"there is no capacity where it was asked for", "add zones to the pool"},
 	workflow.ReasonUnavailable:    {"the launcher's service does not answer", ""},
 }
 
-// Reason is what a reason means, in a clause; its name where it is not known.
+// Reason is the meaning of a reason, in a clause; its name where it is not known.
 func Reason(r workflow.Reason) string { return cmp.Or(reasons[r].means, string(r)) }
 
-// Cause is why a run failed or was cancelled: the detail, or what its reason means.
+// Cause is why a run failed or was cancelled: the detail, or the meaning of its reason.
 func Cause(w api.Workflow) string { return cmp.Or(w.Detail, Reason(w.Reason)) }
 
 // ToDo says what to do about a run that failed; empty about any other, or where nothing is to be done.
@@ -77,6 +77,6 @@ func Aftermath(w api.Workflow) string {
 	if w.StartedAt == nil || !workflow.ChangesState(w.Type, w.Operation) || !slices.Contains(cutOff, w.Reason) {
 		return ""
 	}
-	return fmt.Sprintf("the state of %s may be half changed: a preview (dayfly run %s) shows what is left to do; "+
+	return fmt.Sprintf("the state of %s may be half changed: a preview (dayfly run %s) shows the remaining changes; "+
 		"if the state is still locked, the next update says by whom and how to release the lock", w.Workspace, w.Workspace)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// ForApproval is where a plan stands that somebody can approve.
+// ForApproval is the state of a plan that can be approved.
 const ForApproval = "waiting for approval"
 
-// CarryOver says what becomes of the approvals of a pull request's plan.
+// CarryOver says how the approvals of a pull request's plan are carried over.
 const CarryOver = "after the merge, its approvals carry over to the plan of the merged commit, if all planned changes are equal"
 
 // Review is where a plan stands.
@@ -33,7 +33,7 @@ func Needed(r api.Review) string {
 	return said
 }
 
-// Vote is who approved or rejected a plan, and what they said.
+// Vote is an approval or rejection of a plan, with its author and comment.
 func Vote(v api.Vote) string {
 	said := "approved by " + v.By
 	if v.Reject {

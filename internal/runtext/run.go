@@ -1,6 +1,6 @@
-// Package runtext says in plain words what becomes of a run, so that the console, the commands, comments in pull requests
-// and notifications say the same fact in the same words. Its functions are pure. They know no colour, HTML or Markdown,
-// and foreign text stands in what they return as it is: who shows it makes it safe to be shown.
+// Package runtext describes runs in plain words, so that the console, the commands, comments in pull requests and
+// notifications use the same words for the same fact. Its functions are pure. They know no colour, HTML or Markdown,
+// and return foreign text as it is: the caller escapes it for its medium.
 package runtext
 
 import (
@@ -17,34 +17,34 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// The words for where a run stands that are no names of states.
+// Words for states of a run that are not names of states.
 const (
 	Cancelling = "cancelling"
 	ToApprove  = "to approve"
 )
 
-// What is what a run does: "preview for update", "scan".
+// What names the operation of a run: "preview for update", "scan".
 func What(w api.Workflow) string {
-	what, how := does(w)
-	return what + how
+	name, detail := operation(w)
+	return name + detail
 }
 
-// Title is what a run does, with its workspace: "preview of net for update".
+// Title names the operation of a run with its workspace: "preview of net for update".
 func Title(w api.Workflow) string {
-	what, how := does(w)
-	return what + " of " + w.Workspace + how
+	name, detail := operation(w)
+	return name + " of " + w.Workspace + detail
 }
 
-func does(w api.Workflow) (what, how string) {
-	switch what = strings.ReplaceAll(string(cmp.Or(w.Operation, workflow.Operation(w.Type))), "_", " "); {
+func operation(w api.Workflow) (name, detail string) {
+	switch name = strings.ReplaceAll(string(cmp.Or(w.Operation, workflow.Operation(w.Type))), "_", " "); {
 	case w.Type == workflow.InsightsScan:
 		return "scan", ""
 	case w.Applies != "":
-		return what, " as approved"
+		return name, " as approved"
 	case w.For != "":
-		return what, " for " + string(w.For)
+		return name, " for " + string(w.For)
 	}
-	return what, ""
+	return name, ""
 }
 
 // State is where a run stands, by the name of its state or a word that says more.
@@ -85,7 +85,7 @@ func Long(d time.Duration) string {
 	return text.Duration(d)
 }
 
-// Step is a step in a line: how long it took, and what it says.
+// Step is a step in a line: its name, its duration and its text.
 func Step(s api.Step) string {
 	said := s.Name
 	if s.Status != workflow.StepRunning && s.Status != workflow.StepSkipped {
@@ -103,12 +103,12 @@ func Output(o api.Output) string {
 		return "(sensitive)"
 	}
 	if s, ok := o.Value.(string); ok && strings.ContainsFunc(s, unicode.IsControl) {
-		return strconv.Quote(s) // each of its lines can be told
+		return strconv.Quote(s) // each of its lines can be told apart
 	}
 	return text.Value(o.Value)
 }
 
-// Options are what a run asks for beside its workspace, each with its name in words.
+// Options are the options of a run, each with its name in words.
 func Options(o *api.Options) []api.Asked {
 	all := o.Asked()
 	for i := range all {
@@ -125,7 +125,7 @@ func Slot(w api.Workflow) string {
 	return fmt.Sprintf("workspace %s is still held: nothing proves yet that the task has ended", w.Workspace)
 }
 
-// Lock says who holds the lock of the state, and for what.
+// Lock says who holds the lock of the state, and for which operation.
 func Lock(l api.Lock) string {
 	said := "held by " + cmp.Or(l.Who, "somebody")
 	if l.Operation != "" {
@@ -139,9 +139,9 @@ func Unlock(workspace string, l api.Lock) string {
 	return "dayfly state unlock " + workspace + " " + l.ID
 }
 
-// Tree is what a tree does: "update of net and what depends on it".
+// Tree names the operation of a tree: "update of net and all that depend on it".
 func Tree(t api.Tree) string {
-	return fmt.Sprintf("%s of %s and what depends on it", t.Operation, t.Workspace)
+	return fmt.Sprintf("%s of %s and all that depend on it", t.Operation, t.Workspace)
 }
 
 // TreeState is where a tree stands.
@@ -161,7 +161,7 @@ func Nodes(t api.Tree) []api.TreeNode {
 	return nodes
 }
 
-// Node is where a node of a tree stands, and what it waits for or why.
+// Node is the state of a node of a tree, with a note why, or which other nodes it waits for.
 func Node(n api.TreeNode) (state, note string) {
 	switch {
 	case n.Note == api.TreeAwaits:

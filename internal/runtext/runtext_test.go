@@ -63,7 +63,7 @@ func TestToDo_WhereTheStateMayBeHalfChanged(t *testing.T) {
 			t.Errorf("%s: got %q", name, got)
 		}
 		if c.want && runtext.ToDo(w) != got {
-			t.Errorf("%s: what to do is %q", name, runtext.ToDo(w))
+			t.Errorf("%s: the advice is %q", name, runtext.ToDo(w))
 		}
 	}
 }

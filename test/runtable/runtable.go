@@ -1,6 +1,6 @@
-// Package runtable is a table of runs, of all that can become of one, for the tests of the texts about them. Each face
-// (console, command line, pull requests, notifications) keeps its texts of the same runs in a golden file, so that a
-// change of words is seen for what it is.
+// Package runtable is a table of runs in all states and with all outcomes, for the tests of the texts about them.
+// Each interface (console, command line, pull requests, notifications) keeps its texts of the same runs in a golden
+// file, so that a change of words is easy to review.
 package runtable
 
 import (
@@ -16,24 +16,24 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Noon is when each run of the table was submitted, and Now when it is looked at.
+// Noon is when each run of the table was submitted, and Now when its text is written.
 var (
 	Noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	Now  = Noon.Add(10 * time.Minute)
 )
 
-// Run is a run, with why it stands where it does.
+// Run is a run, with the reason for its state.
 type Run struct {
 	Name string
 	Why  api.Why
 }
 
 // Golden compares the texts about all runs with a golden file, or writes it anew.
-func Golden(t *testing.T, update bool, tell func(Run) string) {
+func Golden(t *testing.T, update bool, describe func(Run) string) {
 	t.Helper()
 	var b strings.Builder
 	for _, r := range Runs() {
-		b.WriteString("# " + r.Name + "\n" + strings.TrimRight(tell(r), "\n") + "\n\n")
+		b.WriteString("# " + r.Name + "\n" + strings.TrimRight(describe(r), "\n") + "\n\n")
 	}
 	Same(t, update, "runs.txt", b.String())
 }
@@ -55,7 +55,7 @@ func Same(t *testing.T, update bool, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is not what the code says (-want +got); -update writes it anew:\n%s", golden, diff)
+		t.Errorf("%s is not up to date (-want +got); -update writes it anew:\n%s", golden, diff)
 	}
 }
 

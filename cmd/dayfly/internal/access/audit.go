@@ -29,10 +29,10 @@ type AuditCommands struct {
 
 // auditFilter are the flags that narrow the trail.
 type auditFilter struct {
-	Actor   string `help:"Only what this principal asked for: its name or its id."`
+	Actor   string `help:"Only requests of this principal: its name or its id."`
 	Action  string `help:"Only this action; with * at its end all actions that begin so, such as 'token.*'."`
-	Target  string `help:"Only what was asked for this name or id."`
-	Outcome string `help:"Only what was done, or what was refused: done or refused."`
+	Target  string `help:"Only requests about this name or id."`
+	Outcome string `help:"Only requests with this outcome: done or refused."`
 	Since   string `placeholder:"TIME" help:"Only from this time on: 2026-11-01T00:00:00Z, or how long ago, such as 24h or 7d."`
 	Until   string `placeholder:"TIME" help:"Only from before this time."`
 }
@@ -77,8 +77,8 @@ func (c *auditList) Run(a *cli.App, cl *client.Client) error {
 
 const (
 	followEvery = time.Second
-	// followAgain is how far back each look goes again. Entries are written by several processes, each by its own clock
-	// and up to two minutes after the time that it has: one may come behind others that were shown.
+	// followAgain is how far back each request goes again. Entries are written by several processes, each by its own
+	// clock and up to two minutes after its time: an entry may come after later ones that were shown.
 	followAgain = 5 * time.Minute
 )
 
@@ -144,10 +144,10 @@ func entry(a *cli.App, e api.AuditEvent) error {
 type auditExport struct {
 	auditFilter
 	File  string `type:"path" placeholder:"FILE" help:"Append to this file; default standard output."`
-	After string `placeholder:"ID" help:"Go on behind the entry with this id, which the export before has printed."`
+	After string `placeholder:"ID" help:"Go on after the entry with this id, which the previous export printed."`
 }
 
-// Run writes what is sealed: it does not change any more, and nothing is written between two of its entries.
+// Run writes the sealed entries: they do not change any more, and no entry is inserted between two of them.
 func (c *auditExport) Run(a *cli.App, cl *client.Client) (err error) {
 	f, err := c.filter()
 	if err != nil {
@@ -247,14 +247,14 @@ func auditReport(a *cli.App, r api.AuditReport, state api.SealPage, anchors int)
 			fmt.Fprintf(&b, "before that, seals %d to %d hold\n", r.First, r.Last)
 		}
 	case r.Last < r.First && state.Last > 0:
-		fmt.Fprintf(&b, "there is no seal to look at: all %d are past the retention, and deleted\n", state.Last)
+		fmt.Fprintf(&b, "there is no seal to check: all %d are past the retention, and deleted\n", state.Last)
 	case r.Last < r.First:
 		b.WriteString("nothing is sealed yet: an entry is sealed when it is five minutes old\n")
 	default:
 		fmt.Fprintf(&b, "the audit trail holds: seals %d to %d, %s\n", r.First, r.Last, api.EntryCount(r.Entries))
 	}
 	if r.First > 1 && r.First <= r.Last {
-		fmt.Fprintf(&b, "it begins with seal %d: what is before is past the retention, and deleted\n", r.First)
+		fmt.Fprintf(&b, "it begins with seal %d: earlier ones are past the retention, and deleted\n", r.First)
 	}
 	if r.Unsealed > 0 {
 		fmt.Fprintf(&b, "not sealed yet: %s, since %s\n", api.EntryCount(r.Unsealed), term.Time(*r.Since))
@@ -271,8 +271,8 @@ func auditReport(a *cli.App, r api.AuditReport, state api.SealPage, anchors int)
 	return a.Print("%s", strings.TrimSuffix(b.String(), "\n"))
 }
 
-// readAnchors reads the seals of an organization from files to which its trail was forwarded. A last line without an end
-// is one that is just being written.
+// readAnchors reads the seals of an organization from files to which its trail was forwarded. A last line without an
+// end is one that is just being written.
 func readAnchors(organization string, files []string) (map[int64]api.AuditAnchor, error) {
 	anchors := map[int64]api.AuditAnchor{}
 	for _, name := range files {

@@ -1,5 +1,5 @@
-// Package access has the commands about who may do what: logins, tokens, principals, service principals, and the audit
-// trail.
+// Package access has the commands about identities and rights: logins, tokens, principals, service principals, and
+// the audit trail.
 package access
 
 import (
@@ -29,7 +29,7 @@ type LoginCommand struct {
 	OIDCTokenFile    string        `name:"oidc-token-file" xor:"how" type:"path" placeholder:"FILE" help:"Log in with a token of an issuer that the organization trusts, as pipelines get one."`
 	ClientID         string        `xor:"how" placeholder:"ID" help:"Log in as a service principal, with --client-secret-file."`
 	ClientSecretFile string        `type:"path" placeholder:"FILE" help:"File with the secret of the service principal."`
-	Expires          time.Duration `help:"How long to stay logged in, such as 8h; at most what the organization allows; default 1h."`
+	Expires          time.Duration `help:"How long to stay logged in, such as 8h, up to the organization's maximum; default 1h."`
 }
 
 // Run logs in, asks the control plane whose the token is, and remembers it.
@@ -83,7 +83,7 @@ func (c *LoginCommand) Run(a *cli.App) error {
 	return loggedIn(a, to)
 }
 
-// request returns what to ask the token endpoint for; nil means that the person has a token.
+// request returns the request to the token endpoint; nil means that the person has a token.
 func (c *LoginCommand) request(a *cli.App, to credentials.Target) (*api.TokenRequest, error) {
 	exchange := func(token redact.String, kind string) *api.TokenRequest {
 		return &api.TokenRequest{GrantType: api.GrantExchange, SubjectToken: token.Reveal(), SubjectTokenType: kind}
@@ -114,7 +114,7 @@ func (c *LoginCommand) request(a *cli.App, to credentials.Target) (*api.TokenReq
 	token, err := login(a.Ctx, cfg)
 	if err != nil {
 		if errors.Is(a.Ctx.Err(), context.Canceled) {
-			return nil, cli.Unanswered(term.ErrLeft)
+			return nil, cli.Unanswered(term.ErrAborted)
 		}
 		return nil, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("you are not logged in: %s", term.Clean(err.Error()))}
 	}

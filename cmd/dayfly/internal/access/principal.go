@@ -9,7 +9,7 @@ import (
 
 // PrincipalCommands are the commands of dayfly principal.
 type PrincipalCommands struct {
-	Create principalCreate `cmd:"" help:"Make a principal without a token, such as one that a git host's members name."`
+	Create principalCreate `cmd:"" help:"Create a principal without a token, such as one that a git host's members name."`
 	List   principalList   `cmd:"" help:"List the principals that were made here."`
 }
 

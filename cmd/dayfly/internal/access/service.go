@@ -83,7 +83,7 @@ func (c *serviceList) Run(a *cli.App, cl *client.Client) error {
 type serviceUpdate struct {
 	Name string `arg:"" help:"The service principal."`
 	serviceFlags
-	Disable bool `xor:"state" help:"End its tokens, and give it none."`
+	Disable bool `xor:"state" help:"End its tokens, and issue none."`
 	Enable  bool `xor:"state" help:"Let it log in again."`
 }
 

@@ -13,16 +13,16 @@ import (
 
 // TokenCommands are the commands of dayfly token.
 type TokenCommands struct {
-	Create tokenCreate `cmd:"" help:"Make a user token and print it, once."`
+	Create tokenCreate `cmd:"" help:"Create a user token and print it, once."`
 	List   tokenList   `cmd:"" help:"List user tokens, without their values."`
 	Revoke tokenRevoke `cmd:"" help:"Revoke a user token."`
 }
 
 type tokenCreate struct {
 	Name      string        `arg:"" help:"Its name. Without --principal also that of the principal that is made with it."`
-	Principal string        `placeholder:"NAME" help:"For whom it is: an existing principal, or ISSUER/SUBJECT of an issuer. Default: a new principal."`
-	Role      string        `enum:"viewer,operator,admin," default:"" help:"What it may do in the whole organization: viewer, operator or admin; default viewer, or with --grant nothing."`
-	Grant     []string      `sep:"none" placeholder:"PROJECT=ROLE" help:"What it may do in a project and in all below it. May be repeated."`
+	Principal string        `placeholder:"NAME" help:"Its owner: an existing principal, or ISSUER/SUBJECT of an issuer. Default: a new principal."`
+	Role      string        `enum:"viewer,operator,admin," default:"" help:"Its role in the whole organization: viewer, operator or admin; default viewer, or with --grant none."`
+	Grant     []string      `sep:"none" placeholder:"PROJECT=ROLE" help:"Its role in a project and all below it. May be repeated."`
 	Expires   time.Duration `help:"Its lifetime, such as 24h; default: until it is revoked."`
 }
 
@@ -88,7 +88,7 @@ type tokenRevoke struct {
 
 // Run revokes the token.
 func (c *tokenRevoke) Run(a *cli.App, cl *client.Client) error {
-	if err := c.Confirm(a, "this revokes token %s for good: whoever uses it is refused from now on", c.ID); err != nil {
+	if err := c.Confirm(a, "this revokes token %s for good: every call with it is refused from now on", c.ID); err != nil {
 		return err
 	}
 	if err := cl.RevokeToken(a.Ctx, c.ID); err != nil {

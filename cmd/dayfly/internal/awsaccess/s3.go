@@ -23,15 +23,15 @@ import (
 // s3Time bounds one transfer: the largest artifact at 1 MiB a second, and more.
 const s3Time = 10 * time.Minute
 
-// FetchS3 copies an artifact out of a bucket, with the AWS access of whoever calls, and checks it.
+// FetchS3 copies an artifact out of a bucket, with the AWS access of the user, and checks it.
 func FetchS3(ctx context.Context, one api.Artifact, to io.Writer) error {
 	return s3Transfer(ctx, one.Place, nil, func(body io.Reader) error {
 		return artifact.CopyChecked(to, body, one.Size, one.SHA256)
 	})
 }
 
-// PlaceS3 sends a file to a bucket in the same way. What is there already is not replaced, and no error: the key of a
-// state that is to be pushed says what it is.
+// PlaceS3 sends a file to a bucket in the same way. An existing object is not replaced, and is no error: the key of a
+// pushed state holds its digest.
 func PlaceS3(ctx context.Context, place api.Place, file io.Reader, size int64, digest string) error {
 	sum, err := hex.DecodeString(digest)
 	if err != nil {
@@ -76,7 +76,7 @@ func s3Transfer(ctx context.Context, place api.Place, send *awss3.Body, take fun
 	return s3Refused(res, req.Method, name)
 }
 
-// s3Refused says what an answer of S3 means to the person who asked.
+// s3Refused explains a refusal of S3 to the user.
 func s3Refused(res *http.Response, method, name string) error {
 	code, message := s3error.Read(res)
 	said := text.Cut(cmp.Or(code, res.Status)+": "+message, 300)

@@ -1,4 +1,4 @@
-// Package awsaccess is the AWS access of whoever types a command: the settings that every AWS tool reads, and the
+// Package awsaccess is the AWS access of the user of a command: the settings that every AWS tool reads, and the
 // artifacts in buckets that this access reaches.
 package awsaccess
 
@@ -13,15 +13,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/awssend"
 )
 
-// Settings is what every AWS tool reads: environment, files, the role of the machine. Credentials are found and
-// renewed when they are needed; what is for what it is used.
-func Settings(ctx context.Context, what string, with ...func(*awsconfig.LoadOptions) error) (aws.Config, error) {
+// Settings reads the settings of every AWS tool: environment, files, the role of the machine. Credentials are found
+// and renewed when they are needed. An error about the region names the use.
+func Settings(ctx context.Context, use string, with ...func(*awsconfig.LoadOptions) error) (aws.Config, error) {
 	cfg, err := awsconfig.LoadDefaultConfig(ctx, with...)
 	if err != nil {
 		return cfg, fmt.Errorf("read the AWS settings: %w", err)
 	}
 	if cfg.Region == "" {
-		return cfg, fmt.Errorf("the region of the %s is not known: set AWS_REGION", what)
+		return cfg, fmt.Errorf("the region of the %s is not known: set AWS_REGION", use)
 	}
 	if cfg.HTTPClient == nil { // no setting chose one
 		cfg.HTTPClient = awshttp.NewBuildableClient()

@@ -14,7 +14,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// chosen are the workspaces that the job is about, with what of each changed, by name.
+// chosen are the workspaces that the job is about, by name, each with its changed files.
 func (c *Command) chosen(a *cli.App, cl *client.Client, job pipeline.Job, git pipeline.Git) ([]pullrequest.Workspace, error) {
 	there, _, err := cli.Gather(a, cli.Everything, cl.Workspaces)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *Command) chosen(a *cli.App, cl *client.Client, job pipeline.Job, git pi
 	slices.SortFunc(all, func(x, y api.Workspace) int { return strings.Compare(x.Name, y.Name) })
 	s := ciChoice{a: a, of: c, job: job, git: git, host: host, path: path, changed: map[comparison][]string{}, orders: map[string]pipeline.Order{}}
 	for _, w := range all {
-		if err := s.look(w); err != nil {
+		if err := s.consider(w); err != nil {
 			return nil, err
 		}
 	}
@@ -49,9 +49,9 @@ func (c *Command) chosen(a *cli.App, cl *client.Client, job pipeline.Job, git pi
 	return s.chosen, nil
 }
 
-// ciChoice decides workspace by workspace what the job is about. A host may cancel the job of a push, or run it after
-// that of a later one. So what --apply has to do does not follow from the push alone, but from the commit that was
-// applied last to each workspace.
+// ciChoice decides which workspaces the job is about. A host may cancel the job of a push, or run it after that of a
+// later one. So the work of --apply does not follow from the push alone, but from the commit that was applied last to
+// each workspace.
 type ciChoice struct {
 	a          *cli.App
 	of         *Command
@@ -66,15 +66,17 @@ type ciChoice struct {
 	older  []error  // why the job must not be applied
 }
 
-// comparison is what the job's commit is compared with: a commit, or with fork where its branch left that one's.
+// comparison is the base of the job's commit: a commit, or with fork the point where its branch forked from that
+// one's.
 type comparison struct {
 	base string
 	fork bool
 }
 
-// look takes a workspace along if the job is about it.
-func (s *ciChoice) look(w api.Workspace) error {
-	// Of a pull request it is what its branch changed; else what a push changed, whichever way.
+// consider adds a workspace if the job is about it.
+func (s *ciChoice) consider(w api.Workspace) error {
+	// The changes of a pull request are those of its branch alone; those of a push, all differences between its two
+	// ends.
 	fork := s.job.PullRequest() || s.of.Base != "" || s.job.Host == ""
 	if !s.of.Apply {
 		return s.take(w, s.job.Base, fork, nil)
@@ -84,7 +86,7 @@ func (s *ciChoice) look(w api.Workspace) error {
 		switch {
 		case s.of.All || s.of.Base != "":
 		case s.job.Base == "":
-			return cli.Usage(fmt.Errorf("nothing says what this commit is compared with for %s, to which no push was applied: give --base COMMIT, or --all for all workspaces of the repository", w.Name))
+			return cli.Usage(fmt.Errorf("the base of this commit is not known for %s, to which no push was applied: give --base COMMIT, or --all for all workspaces of the repository", w.Name))
 		default:
 			s.never = append(s.never, w.Name)
 		}
@@ -104,14 +106,14 @@ func (s *ciChoice) look(w api.Workspace) error {
 		return s.take(w, s.job.Base, fork, then)
 	case order == pipeline.Unknown && !s.of.All:
 		s.chosen = append(s.chosen, pullrequest.Workspace{Workspace: w, Why: fmt.Sprintf(
-			"%s, which was applied last, is neither in this clone nor at its remote, as after a force push: all of it is applied; fetch that commit before to apply only what differs", pullrequest.Short(last.Commit))})
+			"%s, which was applied last, is neither in this clone nor at its remote, as after a force push: all of it is applied; to apply only the differences, fetch that commit first", pullrequest.Short(last.Commit))})
 		return nil
 	}
 	return s.take(w, last.Commit, false, then)
 }
 
-// take chooses a workspace whose code differs between base and the job's commit, or any where all are wanted. then has a
-// say in it.
+// take chooses a workspace whose code differs between base and the job's commit, or any where all are wanted. then is
+// called with each.
 func (s *ciChoice) take(w api.Workspace, base string, fork bool, then func(*pullrequest.Workspace) error) error {
 	taken := []pullrequest.Workspace{{Workspace: w}}
 	if !s.of.All {
@@ -137,7 +139,7 @@ func (s *ciChoice) take(w api.Workspace, base string, fork bool, then func(*pull
 	return nil
 }
 
-// judge adds to a workspace what is applied to it beside what the push changed, or notes why nothing must be.
+// judge notes which changes are applied to a workspace beside those of the push, or why nothing may be applied.
 func (s *ciChoice) judge(one *pullrequest.Workspace, last api.AppliedCommit, order pipeline.Order) error {
 	was, now := pullrequest.Short(last.Commit), pullrequest.Short(s.job.Head)
 	also := func(format string, args ...any) {
@@ -160,7 +162,7 @@ func (s *ciChoice) judge(one *pullrequest.Workspace, last api.AppliedCommit, ord
 			missed[i] = pullrequest.Short(missed[i])
 		}
 		if len(missed) > 0 {
-			also("also applies what %s changed, which was not applied", text.Some(missed, 5))
+			also("also applies the changes of %s, which were not applied", text.Some(missed, 5))
 		}
 	}
 	return nil

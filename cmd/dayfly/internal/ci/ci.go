@@ -1,5 +1,5 @@
-// Package ci has the command for pipelines: it previews what a pull request changes and says so there, or applies what
-// was merged.
+// Package ci has the command for pipelines: it previews the changes of a pull request and reports them there, or
+// applies merged changes.
 package ci
 
 import (
@@ -24,23 +24,23 @@ import (
 
 // Command is dayfly ci.
 type Command struct {
-	Apply     bool     `help:"Apply what changed instead: for a pipeline of a protected branch. Plans that must be approved wait, unless their approval carries over from the pull request."`
+	Apply     bool     `help:"Apply the changes instead: for a pipeline of a protected branch. Plans that must be approved wait, unless their approval carries over from the pull request."`
 	Older     bool     `help:"With --apply: apply this commit although a newer one of the branch was applied."`
-	All       bool     `help:"All workspaces of the repository, whatever changed."`
+	All       bool     `help:"All workspaces of the repository, changed or not."`
 	Workspace []string `placeholder:"NAME" help:"Only these of the workspaces; may be repeated."`
 
-	Base       string `placeholder:"COMMIT" help:"Commit that the change is compared with; default what the host says."`
-	Commit     string `placeholder:"COMMIT" help:"Commit that is previewed; default what the host says, else HEAD."`
-	Repository string `placeholder:"URL" help:"Address of the repository; default what the host says, else that of the remote origin."`
+	Base       string `placeholder:"COMMIT" help:"Commit that the change is compared with; default the one that the host names."`
+	Commit     string `placeholder:"COMMIT" help:"Commit that is previewed; default the one that the host names, else HEAD."`
+	Repository string `placeholder:"URL" help:"Address of the repository; default the one that the host names, else that of the remote origin."`
 
-	Organization     string        `placeholder:"NAME" help:"Organization that the job's OIDC token is shown to; default default."`
-	Name             string        `placeholder:"NAME" help:"Tells comment and status from those of other dayfly ci of the same pull request."`
+	Organization     string        `placeholder:"NAME" help:"Organization that the job logs in to with its OIDC token; default default."`
+	Name             string        `placeholder:"NAME" help:"Distinguishes comment and status from those of other dayfly ci of the same pull request."`
 	NoComment        bool          `help:"Write no comment; the status is set all the same."`
 	Timeout          time.Duration `default:"1h" help:"Longest wait for the runs, such as 30m; they go on after it."`
 	DetailedExitcode bool          `help:"Exit with 2 where all succeeded and something changes, and with 1 where the control plane refuses."`
 }
 
-// Run previews or applies what the job is about.
+// Run previews or applies the workspaces that the job is about.
 func (c *Command) Run(a *cli.App) error {
 	switch {
 	case c.Timeout <= 0:
@@ -63,7 +63,7 @@ func (c *Command) perform(a *cli.App) error {
 		return cli.Usage(err)
 	}
 	git := pipeline.Git{Environ: a.Environ()}
-	if job, err = c.settled(a.Ctx, job, git); err != nil {
+	if job, err = c.resolved(a.Ctx, job, git); err != nil {
 		return cli.Usage(err)
 	}
 	cl, err := c.connect(a, job)
@@ -93,8 +93,8 @@ func (c *Command) perform(a *cli.App) error {
 	return r.run()
 }
 
-// settled is the job with what the flags say of it. Commits that nobody wrote out are.
-func (c *Command) settled(ctx context.Context, job pipeline.Job, git pipeline.Git) (_ pipeline.Job, err error) {
+// resolved is the job with the values of the flags, and with full hashes of commits.
+func (c *Command) resolved(ctx context.Context, job pipeline.Job, git pipeline.Git) (_ pipeline.Job, err error) {
 	if c.Commit != "" || job.Host == "" {
 		if job.Commit, err = git.Commit(ctx, cmp.Or(c.Commit, "HEAD")); err != nil {
 			return job, err
@@ -113,13 +113,13 @@ func (c *Command) settled(ctx context.Context, job pipeline.Job, git pipeline.Gi
 	case c.Apply && job.PullRequest():
 		return job, errors.New("--apply: is for pipelines of a protected branch; a pull request is applied by approving the plan of its preview")
 	case job.Base == "" && !c.All && !c.Apply:
-		return job, errors.New("nothing says what this commit is compared with: give --base COMMIT, or --all for all workspaces of the repository")
+		return job, errors.New("the base of this commit is not known: give --base COMMIT, or --all for all workspaces of the repository")
 	}
 	return job, nil
 }
 
-// connect returns a client with the token that the control plane gives for the job's own; where the job has none, with
-// that of the environment.
+// connect returns a client with the token that the control plane issues in exchange for the job's own; where the job
+// has none, with that of the environment.
 func (c *Command) connect(a *cli.App, job pipeline.Job) (*client.Client, error) {
 	if !job.HasToken() {
 		cl, err := a.Connect()
@@ -153,7 +153,7 @@ func (c *Command) connect(a *cli.App, job pipeline.Job) (*client.Client, error) 
 			GrantType: api.GrantExchange, SubjectToken: subject.Reveal(), SubjectTokenType: api.TokenTypeJWT, Audience: audience, Expiration: int(life / time.Second),
 		})
 		if said, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(said, workflow.ErrUnauthenticated) {
-			err = workflow.Refuse(workflow.ErrForbidden, "", "%s does not take the job's OIDC token: %s", address, said.Message)
+			err = workflow.Refuse(workflow.ErrForbidden, "", "%s does not accept the job's OIDC token: %s", address, said.Message)
 		}
 		return redact.New(out.AccessToken), time.Duration(out.ExpiresIn) * time.Second, err
 	})

@@ -32,7 +32,7 @@ func hostOf(job pipeline.Job) (githost.Host, error) {
 	return deliverer.Open(job.Host, job.Server, bounded, job.Token)
 }
 
-// smallAnswers bounds what is read of an answer.
+// smallAnswers bounds the size of an answer.
 type smallAnswers struct{ next http.RoundTripper }
 
 func (s smallAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -43,8 +43,8 @@ func (s smallAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// tell writes the comment, the status, the run's summary and the result. What a host refuses loses no result.
-func (r *ciRun) tell(ctx context.Context) {
+// report writes the comment, the status, the run's summary and the result. A refusal of the host loses no result.
+func (r *ciRun) report(ctx context.Context) {
 	r.post(ctx)
 	r.status(ctx)
 	said := strings.TrimPrefix(pullrequest.Render(r.comment, pullrequest.Limit(r.job.Host)), pullrequest.Marker(r.comment.Organization, r.comment.Key)+"\n")

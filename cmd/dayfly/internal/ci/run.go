@@ -20,29 +20,29 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Bounds of what is done for a pipeline's job.
+// Intervals and limits for a pipeline's job.
 const (
 	lookCI   = time.Second            // between two looks at a run,
 	lookMore = 100 * time.Millisecond // and more for each: 100 runs are looked at every 11 s
-	lastTime = 5 * time.Second        // for what is done after an interrupt: hosts kill a job soon after it
+	lastTime = 5 * time.Second        // to cancel runs after an interrupt: hosts kill a job soon after it
 )
 
-// ciRun is what one dayfly ci does, workspace by workspace.
+// ciRun is one call of dayfly ci, with its workspaces.
 type ciRun struct {
 	a       *cli.App
 	cl      *client.Client
 	of      *Command
 	job     pipeline.Job
-	host    githost.Host // nil: there is none to be told
+	host    githost.Host // nil: there is none to report to
 	pages   string       // address of the control plane's pages; empty: it serves none
 	comment pullrequest.Comment
 }
 
-// run submits, waits and tells.
+// run submits, waits and reports.
 func (r *ciRun) run() error {
 	if len(r.comment.Previews) == 0 {
 		r.a.Say("nothing is affected: no workspace has code that changed")
-		r.tell(r.a.Ctx)
+		r.report(r.a.Ctx)
 		return nil
 	}
 	err := r.submit()
@@ -53,16 +53,16 @@ func (r *ciRun) run() error {
 	if err != nil || r.a.Ctx.Err() != nil {
 		r.undo()
 		if r.a.Ctx.Err() != nil {
-			return &cli.ExitError{Code: cli.ExitInterrupted, Err: errors.New("interrupted: what was submitted is cancelled")}
+			return &cli.ExitError{Code: cli.ExitInterrupted, Err: errors.New("interrupted: the submitted runs are cancelled")}
 		}
 		return err
 	}
-	r.tell(r.a.Ctx)
+	r.report(r.a.Ctx)
 	return r.exit()
 }
 
-// submit asks for a run of each workspace, under a key that is the same for one try of the pipeline's job. What the
-// control plane refuses about one workspace keeps no other from its run.
+// submit asks for a run of each workspace, under a key that is the same for one try of the pipeline's job. A refusal
+// that is about one workspace does not stop the others.
 func (r *ciRun) submit() error {
 	operation := workflow.Preview
 	if r.of.Apply {
@@ -74,7 +74,7 @@ func (r *ciRun) submit() error {
 		in := api.Submit{
 			Workspace: name, Type: workflow.Deployment, Operation: operation, Commit: r.job.Commit, Number: r.job.Number, Message: r.message(),
 		}
-		// What has begun is not cut off: a run that nobody knows of would not be cancelled.
+		// A submission that has begun is not cut off: nobody would know the id of the run, to cancel it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.SubmitTimeout)
 		defer cancel()
 		w, err := r.cl.SubmitOnce(ctx, r.key(name, operation), in)
@@ -126,7 +126,7 @@ func (r *ciRun) message() string {
 	return text.Cut("commit "+r.job.Commit, 200)
 }
 
-// await waits until all runs have ended, and those that apply their plans. What the time does not suffice for goes on.
+// await waits until all runs have ended, and those that apply their plans. After the timeout, the others go on.
 func (r *ciRun) await() error {
 	ctx, cancel := context.WithTimeout(r.a.Ctx, r.of.Timeout)
 	defer cancel()
@@ -166,12 +166,12 @@ func (r *ciRun) ended(ctx context.Context, w *api.Workflow, every time.Duration)
 		return err == nil && now.State.Terminal(), err
 	}, every)
 	if err == nil {
-		r.a.Say("%s: %s", cli.JobLine(*w, cli.Dash(runtext.Took(*w, time.Now()))), runtext.Ended(string(w.State), w.Reason)) // not its detail: who reads a pipeline's log may not be meant to
+		r.a.Say("%s: %s", cli.JobLine(*w, cli.Dash(runtext.Took(*w, time.Now()))), runtext.Ended(string(w.State), w.Reason)) // not its detail: readers of a pipeline's log may not have the right to see it
 	}
 	return err
 }
 
-// undo cancels what was submitted and has not ended: nobody waits for it any more.
+// undo cancels the submitted runs that have not ended: nobody waits for them any more.
 func (r *ciRun) undo() {
 	// The command's context may have ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.a.Ctx), lastTime)
@@ -195,7 +195,7 @@ func (r *ciRun) undo() {
 	r.status(ctx)
 }
 
-// exit is how the command ends, by what became of all workspaces. It is a pure function of the previews.
+// exit is the exit of the command, by the outcomes of all workspaces. It is a pure function of the previews.
 func (r *ciRun) exit() error {
 	var failed, cancelled, waiting, going, changed []string
 	for _, p := range r.comment.Previews {

@@ -1,6 +1,6 @@
-// Package cli is what all commands of dayfly share: where they read and write, which control plane they talk to, how
-// results, questions and refusals look, and which exit code says what. The packages of commands import it, never one
-// another.
+// Package cli has the parts that all commands of dayfly share: where they read and write, which control plane they
+// talk to, how results, questions and refusals look, and the exit codes. The packages of commands import it, never
+// one another.
 package cli
 
 import (
@@ -24,10 +24,10 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
-// DefaultOrganization is the organization of whoever names none.
+// DefaultOrganization is the organization of a command that names none.
 const DefaultOrganization = "default"
 
-// App is what every command gets.
+// App has the streams, the environment and the global flags of a command.
 type App struct {
 	Ctx    context.Context //nolint:containedctx // a command is one call; kong binds values, not parameters
 	Getenv func(string) string
@@ -37,11 +37,11 @@ type App struct {
 	Output string
 	Parsed *kong.Context
 
-	Detailed bool // whether the exit code tells changes of a workflow that is followed
+	Detailed bool // whether the exit code reports changes of a workflow that is followed
 
 	Color  string
-	Screen io.Writer // where stdout leads in the end; nil: it is that itself
-	Over   bool      // nothing more will change
+	Screen io.Writer // the standard output that Stdout is copied to; nil: Stdout is not buffered
+	Over   bool      // the result is final
 }
 
 // Environ lists the environment, for settings, where unknown names are mistakes.
@@ -56,7 +56,8 @@ func (a *App) Environ() []string {
 	return list
 }
 
-// Flags are the flags of this call that are settings, each under the key that it sets: that of its tag, else its name.
+// Flags are the flags of this call that are settings, each under the key that it sets: that of its tag, else its
+// name.
 func (a *App) Flags(use config.Use) map[string]config.Flag {
 	keys, given := config.Keys(use), map[string]config.Flag{}
 	for _, p := range a.Parsed.Path {
@@ -78,7 +79,7 @@ func (a *App) Flags(use config.Use) map[string]config.Flag {
 	return given
 }
 
-// JSON reports whether results are wanted for programs: as JSON, or what is made of it.
+// JSON reports whether results are wanted for programs: as JSON, or in a form made from it.
 func (a *App) JSON() bool { return a.Output != "table" }
 
 // Style is how standard output shows text.
@@ -132,7 +133,7 @@ func Dial(to credentials.Target) (*client.Client, error) {
 	return client.New(client.Config{URL: to.URL, Token: func() redact.String { return to.Token }, UserAgent: "dayfly/" + VersionText()})
 }
 
-// VersionText is the version of this binary: what the build says, else what Go knows of it.
+// VersionText is the version of this binary: that of the build, else that of the Go module.
 func VersionText() string {
 	if quick.Version != "" {
 		return quick.Version

@@ -36,15 +36,15 @@ func Each(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int
 
 // FirstLines are the different lines of an error, up to a number.
 func FirstLines(err error) string {
-	const most = 20
+	const maxLines = 20
 	var lines []string
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
 	}
-	if more := len(lines) - most; more > 0 {
-		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	if more := len(lines) - maxLines; more > 0 {
+		lines = append(lines[:maxLines], fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -27,7 +27,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// ExitError ends the process with a code; Err is nil where everything was already said.
+// ExitError ends the process with a code; Err is nil where all messages were printed already.
 type ExitError struct {
 	Code int
 	Err  error
@@ -42,7 +42,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Usage marks an error as a mistake of whoever typed the command: it was found without asking a control plane.
+// Usage marks an error as wrong usage: it was found without asking a control plane.
 func Usage(err error) error { return &ExitError{Code: ExitUsage, Err: err} }
 
 // Refused marks an error as the control plane's answer, in words that fit the command.
@@ -90,7 +90,7 @@ func refusals(err error) []string {
 	case *workflow.Error:
 		for _, kind := range []error{workflow.ErrNotFound, workflow.ErrExists, workflow.ErrInUse, workflow.ErrConflict, workflow.ErrForbidden} {
 			if e.Kind == kind { //nolint:errorlint // it is the sentinel itself
-				return []string{e.Message} // nothing is wrong with what was typed: the field is for programs
+				return []string{e.Message} // the command is right as it was typed: the field is for programs
 			}
 		}
 		return []string{e.Error()}

@@ -12,8 +12,8 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Confirmed is the flag of a command that cannot be undone. A cancel cannot be undone either, and asks nothing: whoever
-// types it is in a hurry.
+// Confirmed is the flag of a command that cannot be undone. A cancel cannot be undone either, but does not ask: its
+// user is in a hurry.
 type Confirmed struct {
 	Yes bool `short:"y" help:"Do it without asking; needed where there is no terminal."`
 }
@@ -24,11 +24,11 @@ func (c Confirmed) Confirm(a *App, format string, args ...any) error {
 	if c.Yes {
 		return nil
 	}
-	what := fmt.Sprintf(format, args...)
+	effect := fmt.Sprintf(format, args...)
 	if !term.IsTerminal(a.Stdin) || !term.IsTerminal(a.Stderr) {
-		return Usage(fmt.Errorf("%s, and there is no terminal to ask on: say --yes", what))
+		return Usage(fmt.Errorf("%s, and there is no terminal to ask on: say --yes", effect))
 	}
-	answer, err := term.Ask(a.Ctx, a.Stdin, a.Stderr, strings.ToUpper(what[:1])+what[1:]+". Type yes to go on: ")
+	answer, err := term.Ask(a.Ctx, a.Stdin, a.Stderr, strings.ToUpper(effect[:1])+effect[1:]+". Type yes to go on: ")
 	if err != nil {
 		return Unanswered(err)
 	}
@@ -50,23 +50,23 @@ func (c Confirmed) Delete(a *App, kind, name, warning string, call func(context.
 }
 
 // ConfirmOverlap is Confirm for a new token or secret that ends the one before at once.
-func (c Confirmed) ConfirmOverlap(a *App, overlap time.Duration, what string) error {
+func (c Confirmed) ConfirmOverlap(a *App, overlap time.Duration, name string) error {
 	switch {
 	case overlap < 0 || overlap%time.Second != 0:
 		return Usage(fmt.Errorf("--overlap: want whole seconds, not %s", overlap))
 	case overlap > 0:
 		return nil
 	}
-	return c.Confirm(a, "this ends the present %s at once; --overlap 1h leaves an hour to replace it", what)
+	return c.Confirm(a, "this ends the present %s at once; --overlap 1h leaves an hour to replace it", name)
 }
 
-// ConfirmRun is Confirm for a run that changes what its workspace manages.
+// ConfirmRun is Confirm for a run that changes the resources of its workspace.
 func (c Confirmed) ConfirmRun(a *App, op workflow.Operation, workspace string) error {
 	switch op {
 	case workflow.Destroy:
 		return c.Confirm(a, "this run destroys everything that workspace %s manages", workspace)
 	case workflow.Update:
-		return c.Confirm(a, "this run changes what workspace %s manages", workspace)
+		return c.Confirm(a, "this run changes the resources that workspace %s manages", workspace)
 	case workflow.Preview, workflow.Refresh, workflow.StateList, workflow.StateUnlock, workflow.StatePull, workflow.StatePush:
 		// They change nothing that the code describes, or ask for themselves.
 	}
@@ -75,7 +75,7 @@ func (c Confirmed) ConfirmRun(a *App, op workflow.Operation, workspace string) e
 
 // Unanswered is the end of a command whose prompt got no usable answer.
 func Unanswered(err error) error {
-	if errors.Is(err, term.ErrLeft) {
+	if errors.Is(err, term.ErrAborted) {
 		return &ExitError{Code: ExitInterrupted, Err: errors.New("interrupted: nothing was done")}
 	}
 	return Usage(err)

@@ -20,11 +20,11 @@ func List[T any](a *App, page func(ctx context.Context, cursor string, limit int
 	return err
 }
 
-// Gather reads up to a number of items; more says that some are left.
-func Gather[T any](a *App, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error)) (items []T, more bool, err error) {
+// Gather reads up to a number of items; more reports whether there are further ones.
+func Gather[T any](a *App, limit int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error)) (items []T, more bool, err error) {
 	items, more = []T{}, true
-	for cursor := ""; more && len(items) < most; more = cursor != "" {
-		p, err := page(a.Ctx, cursor, min(200, most-len(items)))
+	for cursor := ""; more && len(items) < limit; more = cursor != "" {
+		p, err := page(a.Ctx, cursor, min(200, limit-len(items)))
 		if err != nil {
 			return nil, false, err
 		}
@@ -33,9 +33,9 @@ func Gather[T any](a *App, most int, page func(ctx context.Context, cursor strin
 	return items, more, nil
 }
 
-// ListUpTo prints up to a number of items; more says that some are left.
-func ListUpTo[T any](a *App, most int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) (more bool, err error) {
-	items, more, err := Gather(a, most, page)
+// ListUpTo prints up to a number of items; more reports whether there are further ones.
+func ListUpTo[T any](a *App, limit int, page func(ctx context.Context, cursor string, limit int) (api.Page[T], error), empty string, head []string, row func(T) []string) (more bool, err error) {
+	items, more, err := Gather(a, limit, page)
 	if err != nil {
 		return false, err
 	}
@@ -57,14 +57,14 @@ func CheckLimit(limit int) error {
 	return nil
 }
 
-// SayMore tells a person that a list was cut at its limit, and how to see more; also says what else there is.
+// SayMore says that a list was cut at its limit, and how to see more; also is added to the sentence.
 func (a *App) SayMore(limit int, also string) {
 	if !a.JSON() {
 		a.Say("there are more: -n %d shows more of them%s", limit*2, also)
 	}
 }
 
-// Lines returns what writes one fact to a line, if there is anything to say of it.
+// Lines returns a function that writes a name and its value on a line, unless the value is empty.
 func Lines(b *strings.Builder, style term.Style, indent string, width int) func(name, value string) {
 	return func(name, value string) {
 		if value != "" {

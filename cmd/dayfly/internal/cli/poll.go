@@ -11,7 +11,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// LookEvery is the pause between requests that do not wait for news.
+// LookEvery is the pause between requests that do not wait for a change.
 const LookEvery = 500 * time.Millisecond
 
 // MaxAway is the time without an answer after which a poll gives up.
@@ -20,7 +20,8 @@ const MaxAway = 2 * time.Minute
 // SubmitTimeout bounds a submission.
 const SubmitTimeout = time.Minute
 
-// Poll repeats requests. It tolerates a control plane that does not answer for a while. Several goroutines may use one.
+// Poll repeats requests. It tolerates a control plane that does not answer for a while. Several goroutines may use
+// one.
 type Poll struct {
 	away atomic.Pointer[time.Time] // since when the control plane has not answered; nil: it answers
 }

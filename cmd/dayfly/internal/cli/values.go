@@ -41,9 +41,9 @@ var near = map[string]string{
 // Unknown refuses a value of a flag or an argument that takes one of several, with the one that was probably meant.
 func Unknown(name, got string, wants []string) error {
 	wants = slices.DeleteFunc(slices.Clone(wants), func(w string) bool { return w == "" })
-	what := map[string]string{"--op": "operation ", "--state": "state "}[name]
+	noun := map[string]string{"--op": "operation ", "--state": "state "}[name]
 	if meant := meant(got, wants); meant != "" {
-		return fmt.Errorf("%s: there is no %s%s: did you mean %s?", name, what, got, meant)
+		return fmt.Errorf("%s: there is no %s%s: did you mean %s?", name, noun, got, meant)
 	}
 	return fmt.Errorf("%s: want %s, not %q", name, strings.Join(wants, ", "), got)
 }
@@ -57,7 +57,7 @@ func meant(got string, wants []string) string {
 	return Nearest(got, wants)
 }
 
-// Candidate is a word that fits, and what it is.
+// Candidate is a word that fits, with a description.
 type Candidate struct{ Word, About string }
 
 // Nearest is the name that was probably meant, if there is one: it differs in two characters at most.
@@ -83,7 +83,8 @@ func spelled[T ~string](list []T, more ...string) []string {
 	return append(Words(list, func(one T) string { return string(one) }), more...)
 }
 
-// CheckWord refuses a value that is a near miss of a known one. Others are left to the control plane, which may be newer.
+// CheckWord refuses a value that is a near miss of a known one. The control plane, which may be newer, checks the
+// others.
 func CheckWord(flag, got string, known []string) error {
 	if got == "" || slices.Contains(known, got) || meant(got, known) == "" {
 		return nil

@@ -60,8 +60,8 @@ func Path(getenv func(string) string) (string, error) {
 	return filepath.Join(dir, "dayfly", "credentials.json"), nil
 }
 
-// Find returns the control plane to talk to: that of the variables, else of the file. A token of the file is used only
-// for the address that it was stored for.
+// Find returns the control plane to talk to: that of the variables, else of the file. A token of the file is used
+// only for the address that it was stored for.
 func Find(getenv func(string) string) (Target, error) {
 	address, token, data := strings.TrimRight(getenv(EnvURL), "/"), getenv(EnvToken), ""
 	var ends time.Time
@@ -154,8 +154,8 @@ func read(getenv func(string) string) (document, error) {
 	return doc, nil
 }
 
-// Save stores the token for an address and makes that address the current one. It returns the file's path. An existing
-// file is replaced as a whole.
+// Save stores the token for an address and makes that address the current one. It returns the file's path. An
+// existing file is replaced as a whole.
 func Save(getenv func(string) string, to Target) (string, error) {
 	if err := CheckURL("address", to.URL); err != nil {
 		return "", err

@@ -73,7 +73,7 @@ func TestFind_AFileThatOthersCanReadIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // the wrong mode is what is tested
+	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // the test is about the wrong mode
 		t.Fatal(err)
 	}
 	if _, err := credentials.Find(get); err == nil || !strings.Contains(err.Error(), "chmod 600") {

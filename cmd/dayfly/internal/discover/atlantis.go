@@ -30,7 +30,7 @@ type project struct {
 	Other        map[string]yaml.Node `yaml:",inline"`
 }
 
-// atlantis is what atlantis.yaml says. Workflows are not read: each project that names one says so.
+// atlantis is the content of atlantis.yaml. Workflows are not read: a note says so for each project that names one.
 type atlantis struct {
 	Version   yaml.Node            `yaml:"version"`
 	Projects  []project            `yaml:"projects"`
@@ -38,7 +38,7 @@ type atlantis struct {
 	Other     map[string]yaml.Node `yaml:",inline"`
 }
 
-// readAtlantis reads the file, if there is one. What is not carried over becomes a note; nothing is ignored.
+// readAtlantis reads the file, if there is one. Fields that are not carried over become notes; none is ignored.
 func readAtlantis(fsys fs.FS) (a atlantis, err error) {
 	const maxProjects = 20_000
 	data, err := readFile(fsys, atlantisName)
@@ -87,8 +87,8 @@ func (a atlantis) assign(modules map[string]*module) (notes []string) {
 	return notes
 }
 
-// carry writes into a workspace what a project says.
-func (p project) carry(m *module, w *Workspace) {
+// apply writes the settings of a project into a workspace.
+func (p project) apply(m *module, w *Workspace) {
 	if p.Name != "" {
 		w.Name = p.Name
 	}
@@ -105,9 +105,9 @@ func (p project) carry(m *module, w *Workspace) {
 	}
 	file := "env/" + cmp.Or(p.Workspace, "default") + ".tfvars"
 	switch {
-	case p.Workflow != "": // what its steps run may name secrets: they are not repeated
+	case p.Workflow != "": // its steps may hold secrets: they are not repeated
 		w.Notes = append(w.Notes, fmt.Sprintf("atlantis.yaml: the steps of workflow %s are not carried over: write what they need under environment and state.backend_config; a workspace with engine command can run scripts", text.Quote(p.Workflow, 60)))
-	case slices.Contains(m.vars, file): // atlantis uses it without being told
+	case slices.Contains(m.vars, file): // atlantis uses it by default
 		w.Environment = map[string]string{"TF_CLI_ARGS_plan": "-var-file=" + file}
 		return
 	}

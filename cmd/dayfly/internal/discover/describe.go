@@ -27,13 +27,13 @@ var needed = map[string][]string{
 	"http": {"address"}, "consul": {"path"}, "kubernetes": {"secret_suffix"}, "oss": {"bucket"}, "cos": {"bucket"},
 }
 
-// workspaces describes a root module: one workspace for each project of atlantis.yaml, else for each of the engine's own
-// workspaces, else one.
+// workspaces describes a root module: one workspace for each project of atlantis.yaml, else for each of the engine's
+// own workspaces, else one.
 func (m *module) workspaces(s source, why string) []Workspace {
 	var list []Workspace
 	for _, p := range m.projects {
 		w := m.workspace(s, why, p.Workspace)
-		p.carry(m, &w)
+		p.apply(m, &w)
 		m.notes(&w)
 		list = append(list, w)
 	}
@@ -82,7 +82,7 @@ func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
 	return w
 }
 
-// notes says what nobody can read from the code.
+// notes adds notes about settings that the code does not have.
 func (m *module) notes(w *Workspace) {
 	note := func(format string, args ...any) { w.Notes = append(w.Notes, fmt.Sprintf(format, args...)) }
 	lacks := slices.DeleteFunc(slices.Clone(needed[m.code.Backend]), func(name string) bool {
@@ -110,10 +110,11 @@ func chooseVars(files []string) string {
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
-// unique gives each workspace a name that is valid, and no other's, also where capitals do not count. Names that would
-// be the same, or are too long, end in a digest of what they stand for, so that they do not depend on the order.
+// unique gives each workspace a name that is valid, and no other's, also where capitals do not count. Names that
+// would be the same, or are too long, end in a digest of the directory and the engine's workspace, not in a number
+// that would depend on the order.
 func unique(list []Workspace) {
-	const most = 64
+	const maxName = 64
 	count, used := map[string]int{}, map[string]int{}
 	for i := range list {
 		w := &list[i]
@@ -122,22 +123,22 @@ func unique(list []Workspace) {
 	}
 	for i := range list {
 		w := &list[i]
-		if len(w.Name) <= most && w.Name != "" && count[strings.ToLower(w.Name)] == 1 {
+		if len(w.Name) <= maxName && w.Name != "" && count[strings.ToLower(w.Name)] == 1 {
 			continue
 		}
-		what := fmt.Sprintf("%q %q", w.Dir, w.Name)
+		origin := fmt.Sprintf("%q %q", w.Dir, w.Name)
 		if w.State != nil {
-			what += fmt.Sprintf(" %q", w.State.Workspace)
+			origin += fmt.Sprintf(" %q", w.State.Workspace)
 		}
-		if used[what]++; used[what] > 1 {
-			what += fmt.Sprint(used[what])
+		if used[origin]++; used[origin] > 1 {
+			origin += fmt.Sprint(used[origin])
 		}
-		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(what)))[:8]
-		w.Name = strings.Trim(w.Name[:min(len(w.Name), most-9)]+"-"+sum, "-_")
+		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(origin)))[:8]
+		w.Name = strings.Trim(w.Name[:min(len(w.Name), maxName-9)]+"-"+sum, "-_")
 	}
 }
 
-// endsLine replaces what ends a line for a reader of YAML, and is no control character.
+// endsLine replaces the characters that end a line for a reader of YAML.
 var endsLine = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ", "\u0085", " ", "\u2028", " ", "\u2029", " ")
 
 // Document is the workspace file of a workspace that was found. Directories are relative to base, if there is one.

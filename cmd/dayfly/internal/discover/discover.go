@@ -26,7 +26,7 @@ const (
 	maxBytes   = 512 << 20 // of files that are read
 )
 
-// Options say what the workspaces have in common.
+// Options are settings that all workspaces have in common.
 type Options struct {
 	Project string
 	Engine  string // of code that does not say which; empty means terraform
@@ -40,7 +40,7 @@ type Workspace struct {
 	Dir     string   `json:"dir"` // of the root module, from the top of the tree
 	Why     string   `json:"why"` // it is a root module
 	Backend string   `json:"backend"`
-	Notes   []string `json:"notes,omitempty"` // what was not carried over, and what somebody must choose
+	Notes   []string `json:"notes,omitempty"` // settings that were not carried over, and choices to make
 }
 
 // Left is a directory that was not taken.
@@ -49,7 +49,7 @@ type Left struct {
 	Why string `json:"why"`
 }
 
-// Found is what a tree holds.
+// Found has the workspaces of a tree.
 type Found struct {
 	Workspaces []Workspace `json:"workspaces"`
 	Left       []Left      `json:"left_out"`
@@ -116,7 +116,7 @@ func Tree(dir string, o Options) (Found, error) {
 	return w.out, nil
 }
 
-// visit notes what a directory has. It reads nothing yet.
+// visit notes the relevant files of a directory. It reads nothing yet.
 func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		if name == "." {
@@ -160,7 +160,7 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 // enter decides whether a directory is walked.
 func (w *walk) enter(name, dir, base string) error {
 	switch {
-	case base == ".terraform" || base == "terraform.tfstate.d": // looked at with their module
+	case base == ".terraform" || base == "terraform.tfstate.d": // read with their module
 		return fs.SkipDir
 	case base == "vendor" || base == "node_modules":
 		w.leave(name, "it has the code of others")
@@ -191,13 +191,13 @@ func isCode(base string) bool {
 		slices.ContainsFunc([]string{".tf", ".tf.json", ".tofu", ".tofu.json"}, func(end string) bool { return strings.HasSuffix(base, end) })
 }
 
-// read reads the modules, and who calls whom.
+// read reads the modules, and notes which of them calls which.
 func (w *walk) read() {
 	for _, dir := range slices.Sorted(maps.Keys(w.modules)) {
 		m := w.modules[dir]
 		m.code = engine.ReadCode(w.fsys, dir, api.EngineTofu)
 		m.lock, _ = readFile(w.fsys, path.Join(dir, ".terraform.lock.hcl"))
-		m.look(w.fsys)
+		m.findSigns(w.fsys)
 	}
 	for _, dir := range slices.Sorted(maps.Keys(w.modules)) {
 		for _, source := range w.modules[dir].code.Modules {
@@ -237,8 +237,8 @@ func (m *module) add(file string, own bool) {
 	}
 }
 
-// look looks for what an engine left.
-func (m *module) look(fsys fs.FS) {
+// findSigns looks for files of an engine that has run here.
+func (m *module) findSigns(fsys fs.FS) {
 	seen := map[string]bool{}
 	for _, name := range []string{".terraform", "terraform.tfstate", "terraform.tfstate.d"} {
 		if _, err := fs.Stat(fsys, path.Join(m.dir, name)); err == nil {
@@ -296,13 +296,13 @@ func (m *module) engine(otherwise string) string {
 
 // readFile reads a small file, as far as it is one.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
-	const most = 1 << 20
+	const limit = 1 << 20
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s: want a file of at most %d bytes", text.Quote(name, 200), most)
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("%s: want a file of at most %d bytes", text.Quote(name, 200), limit)
 	}
 	return fs.ReadFile(fsys, name)
 }

@@ -40,7 +40,7 @@ func find(t *testing.T, dir string, o discover.Options) discover.Found {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range found.Workspaces { // what is found can be applied
+	for _, w := range found.Workspaces { // each can be applied
 		doc, err := w.Document(dir)
 		if err != nil {
 			t.Fatal(err)

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// Git asks the git program about the clone that a directory is in. It changes nothing there, but Order may fetch a commit.
+// Git asks the git program about the clone that a directory is in. It changes nothing there, but Order may fetch a
+// commit.
 type Git struct {
 	Dir     string   // empty: the current directory
 	Environ []string // of the program
 }
 
-// Commit is the full hash of what a revision names.
+// Commit is the full hash of the commit that a revision names.
 func (g Git) Commit(ctx context.Context, revision string) (string, error) {
 	if strings.HasPrefix(revision, "-") {
 		return "", fmt.Errorf("%q is not a revision", revision)
@@ -39,9 +40,9 @@ func (g Git) Remote(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// Changed lists the files, from the top of the repository, in which head differs from base. With fork it is what head
-// changed since both had a commit in common, which is what a pull request changes. A file that was renamed is listed
-// under both names. What the clone lacks is said, with how the job gets it.
+// Changed lists the files, from the top of the repository, in which head differs from base. With fork it lists those
+// that head changed since both had a commit in common, as a pull request does. A file that was renamed is listed
+// under both names. If the clone lacks a commit, the error says how the job gets it.
 func (g Git) Changed(ctx context.Context, base, head string, fork bool) ([]string, error) {
 	var both [2]string
 	for i, revision := range []string{base, head} {
@@ -58,7 +59,7 @@ func (g Git) Changed(ctx context.Context, base, head string, fork bool) ([]strin
 		}
 		both[0] = strings.TrimSpace(string(out))
 	}
-	// A submodule is one name here, whatever changed inside.
+	// A submodule is one name here, no matter which of its files changed.
 	out, err := g.run(ctx, "diff", "--name-only", "--no-renames", "-z", both[0], both[1], "--")
 	if err != nil {
 		return nil, err
@@ -78,8 +79,8 @@ const (
 	Unknown Order = "unknown" // neither the clone nor its remote has it
 )
 
-// Order says how a commit, in full, stands to head. What a whole clone lacks is fetched: it may be newer than the clone.
-// A shallow clone is refused where its history does not suffice.
+// Order says how a commit, in full, stands to head. If a whole clone lacks it, it is fetched: it may be newer than
+// the clone. A shallow clone is refused where its history does not suffice.
 func (g Git) Order(ctx context.Context, commit, head string) (Order, error) {
 	switch {
 	case commit == head:
@@ -95,7 +96,7 @@ func (g Git) Order(ctx context.Context, commit, head string) (Order, error) {
 			return "", g.missing(ctx, commit, err)
 		}
 		if err := g.fetch(ctx, commit); err != nil {
-			return Unknown, nil //nolint:nilerr // whatever keeps it away, it is not here
+			return Unknown, nil //nolint:nilerr // for whichever reason, it is not here
 		}
 	}
 	for _, c := range []struct {
@@ -110,7 +111,7 @@ func (g Git) Order(ctx context.Context, commit, head string) (Order, error) {
 			return "", err
 		}
 	}
-	if g.shallow(ctx) { // what it is cut off from may hold the answer
+	if g.shallow(ctx) { // the missing history may hold the answer
 		return "", tooShallow("the history between " + commit + " and " + head)
 	}
 	return Apart, nil
@@ -127,9 +128,9 @@ func (g Git) fetch(ctx context.Context, commit string) error {
 
 const fetchTime = time.Minute
 
-// Missed lists the commits, in full, that changed one of the files after last and up to where a push to head began, the
-// newest first: what that push would not have applied alone. A merge stands for what it brought. Nothing is listed where
-// it is not known where the push began.
+// Missed lists the commits, in full, that changed one of the files after last and up to where a push to head began,
+// the newest first: that push alone would not have applied them. A merge stands for the commits that it brought.
+// Nothing is listed where it is not known where the push began.
 func (g Git) Missed(ctx context.Context, last, began, head string, files []string) ([]string, error) {
 	_, err := g.look(ctx, began)
 	var common []byte
@@ -149,15 +150,15 @@ func (g Git) Missed(ctx context.Context, last, began, head string, files []strin
 
 const maxFiles = 500 // of one command: Linux takes 2 MiB of arguments
 
-// missing says that the clone has no such commit, and why that is where it is known.
-func (g Git) missing(ctx context.Context, what string, err error) error {
+// missing says that the clone lacks a part of the history, and why if that is known.
+func (g Git) missing(ctx context.Context, part string, err error) error {
 	switch {
 	case !lacks(err):
 		return err
 	case g.shallow(ctx):
-		return tooShallow(what)
+		return tooShallow(part)
 	}
-	return fmt.Errorf("the clone lacks %s: fetch it first, or name another commit with --base", what)
+	return fmt.Errorf("the clone lacks %s: fetch it first, or name another commit with --base", part)
 }
 
 // lacks reports whether git found nothing wrong but that something is not there or not so.
@@ -171,12 +172,12 @@ func (g Git) shallow(ctx context.Context) bool {
 	return err == nil && strings.TrimSpace(string(out)) == "true"
 }
 
-func tooShallow(what string) error {
+func tooShallow(part string) error {
 	return fmt.Errorf("the clone is shallow and lacks %s: fetch all of the history "+
-		"(GitHub Actions: fetch-depth: 0 of actions/checkout; GitLab CI: the variable GIT_DEPTH: 0)", what)
+		"(GitHub Actions: fetch-depth: 0 of actions/checkout; GitLab CI: the variable GIT_DEPTH: 0)", part)
 }
 
-// run returns what git prints. Its error holds what git said, which is about the clone.
+// run returns the output of git. Its error holds git's own message, which is about the clone.
 func (g Git) run(ctx context.Context, args ...string) ([]byte, error) {
 	c := exec.CommandContext(ctx, "git", args...) //nolint:gosec // revisions were resolved, or do not begin with a dash
 	c.Dir, c.Env = g.Dir, g.Environ

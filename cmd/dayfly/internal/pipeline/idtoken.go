@@ -23,8 +23,8 @@ const (
 // HasToken reports whether the job has an OIDC token.
 func (j Job) HasToken() bool { return !j.IDToken.Empty() || j.TokenURL != "" }
 
-// Subject returns the job's OIDC token for an audience. GitHub gives a new one for each call: they live for minutes. A
-// token from the environment is always the same, and its audience is what the pipeline's file says.
+// Subject returns the job's OIDC token for an audience. GitHub gives a new one for each call: they live for minutes.
+// A token from the environment is always the same, and the pipeline's file sets its audience.
 func (j Job) Subject(ctx context.Context, audience string) (redact.String, error) {
 	if j.TokenURL == "" {
 		return j.IDToken, nil

@@ -1,6 +1,6 @@
-// Package pipeline says what the job of a team's own pipeline is about: which repository and commit, which pull request,
-// what changed, and with which token it proves that to others. What it reads is chosen by whoever writes the pipeline,
-// so nobody decides by it what the job may do.
+// Package pipeline describes the job of a team's own pipeline: its repository and commit, its pull request, the
+// changed files, and the token with which it proves that to others. The author of the pipeline controls everything
+// that it reads, so no rights of the job depend on it.
 package pipeline
 
 import (
@@ -22,21 +22,21 @@ const (
 	GitLab = "gitlab"
 )
 
-// Variables that a team sets in its own pipeline, because GitLab has no name for what they hold.
+// Variables that a team sets in its own pipeline, because GitLab predefines none for these tokens.
 const (
 	EnvIDToken     = "DAYFLY_ID_TOKEN"     //nolint:gosec // the name of a variable
 	EnvGitLabToken = "DAYFLY_GITLAB_TOKEN" //nolint:gosec // as above
 )
 
-// Job is what the environment says about the job. Everything but Commit may be missing where no host is known.
+// Job describes the job as far as the environment does. Everything but Commit may be missing where no host is known.
 type Job struct {
 	Host       string // GitHub or GitLab; empty: neither
 	Repository string // address, such as https://github.com/example/infra
 	Server     string // address of the host, such as https://github.com
 	Path       string // of the repository at its host, as the host writes it
-	Commit     string // what the job is of, and what runs
+	Commit     string // that the job is of, and that runs
 	Head       string // the commit whose status people look at: of a pull request the last of its branch, else Commit
-	Base       string // what it is compared with; empty: nothing is known, such as for a new branch
+	Base       string // the commit that it is compared with; empty: not known, such as for a new branch
 	Branch     string // that a pull request is for, or that was pushed to; empty: not known
 	Number     int    // of the pull request; 0: it is of none
 	Fork       bool   // whether the pull request comes from another repository
@@ -46,8 +46,8 @@ type Job struct {
 
 	Token redact.String // for the host's API; empty: there is none
 
-	// IDToken is the job's OIDC token. Where it is empty, TokenURL and TokenKey are what asks GitHub for one; where they
-	// are empty too, the job has none.
+	// IDToken is the job's OIDC token. Where it is empty, one is requested from GitHub with TokenURL and TokenKey; where
+	// they are empty too, the job has none.
 	IDToken  redact.String
 	TokenURL string
 	TokenKey redact.String
@@ -56,7 +56,7 @@ type Job struct {
 // PullRequest reports whether the job is of a pull request.
 func (j Job) PullRequest() bool { return j.Number != 0 }
 
-// Read reads the environment. event returns the content of the file that GitHub describes what happened in. The names
+// Read reads the environment. event returns the content of the file in which GitHub describes the event. The names
 // are those of GitHub's "Variables reference" and of GitLab's "Predefined CI/CD variables reference".
 func Read(getenv func(string) string, event func(path string) ([]byte, error)) (Job, error) {
 	switch {
@@ -68,7 +68,7 @@ func Read(getenv func(string) string, event func(path string) ([]byte, error)) (
 	return Job{IDToken: redact.New(getenv(EnvIDToken))}, nil
 }
 
-// payload is what is read of GitHub's description of an event.
+// payload has the fields of GitHub's description of an event that are read.
 type payload struct {
 	Before      string `json:"before"` // of a push
 	PullRequest *struct {
@@ -83,7 +83,7 @@ type payload struct {
 			} `json:"repo"` // null where the fork is gone
 		} `json:"head"`
 	} `json:"pull_request"`
-	MergeGroup *struct { // of a merge queue: what is about to be merged, on a branch of its own
+	MergeGroup *struct { // of a merge queue: the commits to be merged, on a branch of their own
 		BaseSHA string `json:"base_sha"`
 		BaseRef string `json:"base_ref"`
 	} `json:"merge_group"`
@@ -110,15 +110,15 @@ func github(getenv func(string) string, event func(string) ([]byte, error)) (Job
 		if err != nil {
 			return Job{}, fmt.Errorf("GITHUB_EVENT_PATH: %w", err)
 		}
-		if err := j.happened(text); err != nil {
+		if err := j.readEvent(text); err != nil {
 			return Job{}, err
 		}
 	}
 	return j.checked("GITHUB_REPOSITORY and GITHUB_SHA")
 }
 
-// happened takes what GitHub says of the event.
-func (j *Job) happened(event []byte) error {
+// readEvent sets the fields that GitHub's description of the event has.
+func (j *Job) readEvent(event []byte) error {
 	var p payload
 	if err := json.Unmarshal(event, &p); err != nil {
 		return fmt.Errorf("GITHUB_EVENT_PATH: the file is not an event: %w", err)
@@ -167,7 +167,7 @@ var (
 
 func known(commit string) bool { return commit != "" && commit != noCommit }
 
-// checked refuses what no host says.
+// checked refuses values that no host sets.
 func (j Job) checked(names string) (Job, error) {
 	switch {
 	case j.Path == "" || !commitForm().MatchString(j.Commit):
@@ -177,7 +177,7 @@ func (j Job) checked(names string) (Job, error) {
 	case j.Base != "" && !commitForm().MatchString(j.Base):
 		return Job{}, fmt.Errorf("the base of the change is %q; want 40 hexadecimal digits", j.Base)
 	case j.Number < 0 || j.Number > 0 && j.Base == "":
-		return Job{}, errors.New("the host does not say which pull request this is, or what it is compared with")
+		return Job{}, errors.New("the host does not say which pull request this is, or what its base is")
 	}
 	return j, nil
 }

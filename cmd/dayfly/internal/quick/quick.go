@@ -22,7 +22,7 @@ func init() {
 	os.Exit(0) //nolint:forbidigo // before main
 }
 
-// Line is what `dayfly version` prints.
+// Line is the output of `dayfly version`.
 func Line(version string) string {
 	return "dayfly " + version + " (" + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH + ")"
 }

@@ -22,11 +22,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// ArtifactCommands are about the files that runs leave. Their bytes never pass through the control plane: they are
-// read where they lie.
+// ArtifactCommands are about the files that runs store. Their bytes never pass through the control plane: they are
+// read where they are stored.
 type ArtifactCommands struct {
-	List artifactList `cmd:"" help:"List the files that a workflow left, and where they are."`
-	Get  artifactGet  `cmd:"" help:"Copy a file that a workflow left, from this machine's data directory or with your own access to AWS."`
+	List artifactList `cmd:"" help:"List the artifacts of a workflow, and where they are."`
+	Get  artifactGet  `cmd:"" help:"Copy an artifact of a workflow, from this machine's data directory or with your own access to AWS."`
 }
 
 type artifactList struct {
@@ -66,7 +66,7 @@ type artifactGet struct {
 	Workflow string `arg:"" help:"Id of the workflow."`
 	Name     string `arg:"" help:"Name of the artifact, such as files/sbom.json."`
 	To       string `type:"path" placeholder:"FILE" help:"The file to make; default the last part of the name, in this directory."`
-	Attempt  int    `help:"The attempt that left it; default the latest."`
+	Attempt  int    `help:"The attempt that stored it; default the latest."`
 	secretStore
 }
 
@@ -116,7 +116,7 @@ func (c *artifactGet) find(a *cli.App, cl *client.Client) (one api.Artifact, err
 		return one, workflow.Refuse(workflow.ErrForbidden, "", "%s has values of sensitive outputs, which only runs of the workspaces get that name them as inputs: read them with the engine itself", c.Name)
 	}
 	if !found {
-		return one, workflow.Refuse(workflow.ErrNotFound, "", "workflow %s left no artifact %s: dayfly artifact list %s names all", c.Workflow, c.Name, c.Workflow)
+		return one, workflow.Refuse(workflow.ErrNotFound, "", "workflow %s has no artifact %s: dayfly artifact list %s names all", c.Workflow, c.Name, c.Workflow)
 	}
 	return one, nil
 }

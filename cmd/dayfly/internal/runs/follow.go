@@ -20,13 +20,13 @@ import (
 
 // Intervals and limits of a follower.
 const (
-	askEvery   = 10 * time.Millisecond  // between requests that wait: what changes together comes together
+	askEvery   = 10 * time.Millisecond  // between requests that wait: changes of one moment come in one answer
 	whyEvery   = 5 * time.Second        // between requests for why it waits
 	frameEvery = 120 * time.Millisecond // between drawings of the live line
-	newsWait   = 10 * time.Second       // how long one request waits for a change, or for lines
+	changeWait = 10 * time.Second       // how long one request waits for a change, or for lines
 	stepsWait  = time.Second            // for the report of a step whose lines are there
 	logPage    = 1000                   // lines of one answer
-	awayTold   = 5 * time.Second        // without an answer before the follower says so
+	awayShown  = 5 * time.Second        // without an answer before the follower says so
 	maxDrain   = 10 * time.Second       // for last lines after the end
 	stepWait   = 6 * time.Second        // for the last lines of a step that has ended, if its runner does not say how many there are
 )
@@ -52,8 +52,7 @@ func outcome(state workflow.State) error {
 	return nil
 }
 
-// followRun shows a workflow's log and steps until it ends, then its result. The command's exit code
-// tells the outcome.
+// followRun shows a workflow's log and steps until it ends, then its result. The outcome determines the exit code.
 func followRun(a *cli.App, cl *client.Client, id string, v logView) error {
 	last, live, err := watch(a, cl, id, v)
 	if err != nil {
@@ -76,7 +75,7 @@ func watch(a *cli.App, cl *client.Client, id string, v logView) (api.Workflow, *
 	last, err := f.run(a.Ctx)
 	f.live.Status("")
 	if err != nil && a.Ctx.Err() != nil {
-		err = left(a, cl, id)
+		err = interrupted(a, cl, id)
 	}
 	return last, f.live, err
 }
@@ -98,8 +97,8 @@ func ended(a *cli.App, live *term.Live, last api.Workflow) error {
 	return errors.Join(live.Err(), ending(a, last))
 }
 
-// left tells a person who interrupted a follower what happens to the workflow.
-func left(a *cli.App, cl *client.Client, id string) error {
+// interrupted says after an interrupt whether the workflow goes on.
+func interrupted(a *cli.App, cl *client.Client, id string) error {
 	// The command's context has ended: this last request gets a short time of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(a.Ctx), 3*time.Second)
 	defer cancel()
@@ -129,16 +128,16 @@ type follower struct {
 	waits  chan string
 	polls  cli.Poll
 
-	steps   map[int]workflow.StepStatus // seen so far, of the latest attempt
-	places  map[string]int              // of the steps, by name
-	ends    []stepEnd                   // of steps, not shown yet
-	attempt int                         // whose log is shown
-	next    int64                       // number of the next line of it
-	drained bool                        // it has no more lines
-	changes progress                    // of an apply
-	wait    string                      // why it waits
-	open    bool                        // a line of the log has no end yet
-	told    bool                        // that it does not answer
+	steps    map[int]workflow.StepStatus // seen so far, of the latest attempt
+	places   map[string]int              // of the steps, by name
+	ends     []stepEnd                   // of steps, not shown yet
+	attempt  int                         // whose log is shown
+	next     int64                       // number of the next line of it
+	drained  bool                        // it has no more lines
+	changes  progress                    // of an apply
+	wait     string                      // why it waits
+	open     bool                        // a line of the log has no end yet
+	saidAway bool                        // it was said that the control plane does not answer
 }
 
 // stepEnd is a step that has ended, and when that was seen.
@@ -232,7 +231,7 @@ func isOld(w, than api.Workflow) bool {
 func (f *follower) askStates(ctx context.Context) error {
 	var w api.Workflow
 	return f.polls.Until(ctx, func() (done bool, err error) {
-		if w, err = f.cl.WorkflowAfter(ctx, f.id, w.Revision, newsWait); err != nil {
+		if w, err = f.cl.WorkflowAfter(ctx, f.id, w.Revision, changeWait); err != nil {
 			return false, err
 		}
 		return w.State.Terminal(), send(ctx, f.states, w)
@@ -246,7 +245,7 @@ func (f *follower) askLines(ctx context.Context) error {
 	over := 0                  // attempt whose log was shown to its end
 	begun := map[string]bool{} // steps
 	return f.polls.Until(ctx, func() (bool, error) {
-		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, newsWait)
+		page, err := f.cl.Logs(ctx, f.id, attempt, offset, logPage, changeWait)
 		if err != nil {
 			return false, err
 		}
@@ -291,8 +290,8 @@ func (f *follower) askLines(ctx context.Context) error {
 	}, askEvery)
 }
 
-// isBehind reports whether a workflow does not have the step of a page's last line yet: runners report lines and steps in
-// calls of their own.
+// isBehind reports whether a workflow does not have the step of a page's last line yet: runners report lines and
+// steps in calls of their own.
 func isBehind(w api.Workflow, page api.LogPage) bool {
 	step := page.Lines[len(page.Lines)-1].Step
 	return step != "" && page.Attempt == w.Attempt && !w.State.Terminal() &&
@@ -304,7 +303,7 @@ func (f *follower) askWaits(ctx context.Context) error {
 	if err := wait.For(ctx, whyEvery/2); err != nil {
 		return err
 	}
-	told := ""
+	sent := ""
 	return f.polls.Until(ctx, func() (bool, error) {
 		why, err := f.cl.Why(ctx, f.id)
 		if err != nil {
@@ -315,10 +314,10 @@ func (f *follower) askWaits(ctx context.Context) error {
 		if waits {
 			text = term.Clean(strings.TrimSuffix(why.Waiting, "."))
 		}
-		if text == told {
+		if text == sent {
 			return !waits, nil
 		}
-		told = text
+		sent = text
 		return !waits, send(ctx, f.waits, text)
 	}, whyEvery)
 }
@@ -370,11 +369,11 @@ func (f *follower) noteAway(now time.Time) {
 	silent := f.polls.Silent(now)
 	switch {
 	case f.live.Style().Live:
-	case silent > awayTold && !f.told:
-		f.told = true
+	case silent > awayShown && !f.saidAway:
+		f.saidAway = true
 		f.live.Line(fmt.Sprintf("waiting: the control plane does not answer; trying for %s", cli.MaxAway))
-	case silent == 0 && f.told:
-		f.told = false
+	case silent == 0 && f.saidAway:
+		f.saidAway = false
 		f.live.Line("the control plane answers again")
 	}
 }
@@ -415,8 +414,8 @@ var frames = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 // status is the live line at the bottom of a terminal.
 func (f *follower) status(w api.Workflow, frame int, now time.Time) string {
 	sign := string(frames[frame%len(frames)])
-	if silent := f.polls.Silent(now); silent > awayTold {
-		return fmt.Sprintf("%s the control plane does not answer (%s); trying again for %s", sign, text.Duration(silent), f.id) // the news first: a terminal may be narrow
+	if silent := f.polls.Silent(now); silent > awayShown {
+		return fmt.Sprintf("%s the control plane does not answer (%s); trying again for %s", sign, text.Duration(silent), f.id) // the trouble first: a terminal may be narrow
 	}
 	if w.ID == "" {
 		return sign + " " + f.id

@@ -21,7 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// A step's end stands behind its last line, whatever comes first from the control plane.
+// A step's end stands after its last line, in whichever order they come from the control plane.
 func TestFollow_TheEndOfAStepComesAfterItsLines(t *testing.T) {
 	lines := func(step string, from, to int) (out []api.LogLine) {
 		for n := from; n < to; n++ {
@@ -146,8 +146,8 @@ func TestFollow_WaitsForTheReportOfAStep(t *testing.T) {
 	}
 }
 
-// Who follows a workflow hears of a control plane that went away before the follower gives up.
-// What an engine prints drives no terminal and is not shown as a line of the runner's own.
+// A follower says that the control plane does not answer, before it gives up.
+// The output of an engine does not control the terminal and is not shown as a line of the runner's own.
 func TestFollow_AnEngineCannotPoseAsTheRunner(t *testing.T) {
 	var out bytes.Buffer
 	f := &follower{live: term.NewLive(&out, term.Style{Live: true, Color: true, Width: 80}), steps: map[int]workflow.StepStatus{}, places: map[string]int{}}
@@ -190,9 +190,9 @@ func TestFollow_SaysThatNobodyAnswers(t *testing.T) {
 				t.Error("an answer that did not come is not noted")
 			}
 			began = now.Add(-f.polls.Silent(now))
-			f.noteAway(began.Add(awayTold))
-			f.noteAway(began.Add(awayTold + time.Second))
-			f.noteAway(began.Add(awayTold + 2*time.Second))
+			f.noteAway(began.Add(awayShown))
+			f.noteAway(began.Add(awayShown + time.Second))
+			f.noteAway(began.Add(awayShown + 2*time.Second))
 			if got := f.status(api.Workflow{ID: "wf_x"}, 0, began.Add(12*time.Second)); !strings.Contains(got, "does not answer (12s); trying again for wf_x") {
 				t.Errorf("status: got %q", got)
 			}

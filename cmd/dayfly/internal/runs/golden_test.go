@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// What commands print of a run is as in the golden file.
+// The output of commands about a run is as in the golden file.
 func TestWords_OfRuns(t *testing.T) {
 	var style term.Style
 	runtable.Golden(t, *update, func(r runtable.Run) string {

@@ -9,18 +9,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// runOptions are what a run asks for beside its workspace. A comma is part of a value: addresses have some.
+// runOptions are the options of a run beside its workspace. A comma is part of a value: addresses have some.
 type runOptions struct {
-	Targets     []string `name:"target" sep:"none" placeholder:"ADDRESS" help:"Only this resource and what it needs; repeat it for more."`
-	Replace     []string `sep:"none" placeholder:"ADDRESS" help:"Make this resource anew; repeat it for more."`
+	Targets     []string `name:"target" sep:"none" placeholder:"ADDRESS" help:"Only this resource and its dependencies; repeat it for more."`
+	Replace     []string `sep:"none" placeholder:"ADDRESS" help:"Replace this resource; repeat it for more."`
 	Vars        []string `name:"var" sep:"none" placeholder:"NAME=VALUE" help:"Variable that wins over the workspace's; read by its declared type, as the engine's own -var. Never a secret."`
 	VarFiles    []string `name:"var-file" sep:"none" placeholder:"FILE" help:"File of variables in the source, relative to the root module; it is read after those of the workspace."`
 	Ref         *string  `placeholder:"REF" help:"Branch, tag or commit of the git source, instead of the workspace's."`
-	RefreshOnly bool     `help:"Change no resource, only what the state knows of them."`
+	RefreshOnly bool     `help:"Change no resource, only the records of them in the state."`
 	Imports     []string `name:"import" sep:"none" placeholder:"ADDRESS=ID" help:"Take a resource that exists into the state; repeat it for more."`
 }
 
-// options returns what the flags ask for; nil where they ask for nothing.
+// options returns the options that the flags set; nil where they set none.
 func (c *runOptions) options() (*api.Options, error) {
 	out := &api.Options{Targets: c.Targets, Replace: c.Replace, VarFiles: c.VarFiles, RefreshOnly: c.RefreshOnly}
 	if c.Ref != nil {

@@ -28,7 +28,7 @@ func (c *workflowPlan) Run(a *cli.App, cl *client.Client) error {
 
 type workflowApprove struct {
 	ID      string `arg:"" help:"The preview."`
-	Comment string `help:"What the others should know; kept with the plan."`
+	Comment string `help:"A note for the others; kept with the plan."`
 	cli.Confirmed
 }
 
@@ -80,11 +80,11 @@ func (c *workflowReject) Run(a *cli.App, cl *client.Client) error {
 	return a.Done(w, "the plan of %s is rejected", w.ID)
 }
 
-// reviewed fetches the plan that is decided about, and says which it is: the decision names what is shown here.
+// reviewed fetches the plan to decide on, and shows its digest: the decision names the same one.
 func reviewed(a *cli.App, cl *client.Client, id string) (api.Plan, error) {
 	plan, err := cl.WorkflowPlan(a.Ctx, id)
 	if err == nil && plan.Review == nil {
-		err = cli.Refused(fmt.Errorf("%s has left no plan that can be approved", id))
+		err = cli.Refused(fmt.Errorf("%s has no plan that can be approved", id))
 	}
 	if err == nil {
 		a.Say("%s, sha256 %s", planned(plan), plan.Review.SHA256)
@@ -104,7 +104,7 @@ func planned(p api.Plan) string {
 	return term.Clean(fmt.Sprintf("plan of %s: %s of %s: %s", p.Workflow, op, p.Workspace, runtext.Changes(p.Changes, false)))
 }
 
-// planLines describes a plan: what is destroyed and replaced first, then the rest, its outputs and its review.
+// planLines describes a plan: destroyed and replaced resources first, then the others, its outputs and its review.
 func planLines(style term.Style, p api.Plan) []string {
 	out := []string{style.Bold(planned(p))}
 	for _, asked := range runtext.Options(p.Options) {
@@ -135,7 +135,7 @@ func sign(action string) string {
 	return cmp.Or(map[string]string{"create": "+", "delete": "-", "replace": "±", "update": "~"}[action], " ")
 }
 
-// reviewLines say where the review of a plan stands, and what can be done.
+// reviewLines describe the review of a plan, with the commands that decide on it.
 func reviewLines(style term.Style, id string, r api.Review) []string {
 	var b strings.Builder
 	line := cli.Lines(&b, style, "  ", 12)
@@ -155,8 +155,8 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 		line("until", term.Time(r.ExpiresAt))
 	}
 	for _, v := range r.Votes {
-		what, by, _ := strings.Cut(runtext.Vote(v), " ")
-		line(what, by+" ("+term.Time(v.At)+")")
+		verb, by, _ := strings.Cut(runtext.Vote(v), " ")
+		line(verb, by+" ("+term.Time(v.At)+")")
 	}
 	line("applied by", r.Applies)
 	line("votes from", r.CarriedFrom)
@@ -183,7 +183,7 @@ func applied(a *cli.App, cl *client.Client, w api.Workflow) error {
 	case last.State != workflow.Succeeded:
 		return ended(a, live, last)
 	case last.Review == nil:
-		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has left no plan that can be approved: dayfly why %s says why", w.ID, w.ID)}
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has no plan that can be approved: dayfly why %s says why", w.ID, w.ID)}
 	}
 	plan, err := cl.WorkflowPlan(a.Ctx, w.ID)
 	approved := last.Review.Status == api.ReviewApproved

@@ -16,16 +16,16 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// progress is what the lines of an engine's log tell about what it changes now. Lines of other programs may look like
+// progress is the progress of an apply, read from the lines of an engine's log. Lines of other programs may look like
 // them: it is shown, and nothing is decided by it.
 type progress struct {
 	step    string               // that printed the lines
 	planned int                  // changes; 0: not known
 	done    int                  // of them
-	now     map[string]time.Time // addresses of what is changed, and since when
+	now     map[string]time.Time // addresses of the resources that are being changed, and since when
 }
 
-// maxNow bounds what is remembered of a log.
+// maxNow bounds the addresses that are remembered.
 const maxNow = 10_000
 
 // The lines of terraform and tofu, as in
@@ -43,7 +43,7 @@ var (
 	})
 )
 
-// read takes what a line tells.
+// read notes the progress that a line reports.
 func (p *progress) read(l api.LogLine) {
 	if !strings.Contains(l.Text, ": ") {
 		return
@@ -74,7 +74,7 @@ func (p *progress) read(l api.LogLine) {
 	}
 }
 
-// text says what a step changes now: how much is done, and what has taken longest.
+// text describes the changes of a step: how many are done, and which has taken longest so far.
 func (p *progress) text(step string, now time.Time) string {
 	if p.step != step {
 		return ""

@@ -23,7 +23,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// keepPushed is how long a pushed state lies at the agent. The run, or the preview of it, has taken it long before.
+// keepPushed is how long the agent keeps a pushed state. The run, or the preview of it, has read it long before.
 const keepPushed = 2 * api.MaxApprovalExpires
 
 type statePull struct {
@@ -32,8 +32,8 @@ type statePull struct {
 	secretStore
 }
 
-// Run submits the job, follows it and copies what it left. A file beside the code that is named as an engine names its
-// state would be taken for it, so that is not the default.
+// Run submits the job, follows it and copies its artifact. By default, the file is not named as an engine names its
+// state: beside the code, the engine would take it for that.
 func (c *statePull) Run(a *cli.App, cl *client.Client) error {
 	w, err := cl.Submit(a.Ctx, api.Submit{Type: workflow.Deployment, Workspace: c.Workspace, Operation: workflow.StatePull})
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *statePush) Run(a *cli.App, cl *client.Client) error {
 	if (c.Bucket == "") != (c.Region == "") {
 		return cli.Usage(errors.New("--bucket and --region go together: name both"))
 	}
-	state, what, err := readState(c.File)
+	state, description, err := readState(c.File)
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -83,7 +83,7 @@ func (c *statePush) Run(a *cli.App, cl *client.Client) error {
 	if c.Force {
 		over = ", even over a newer state or one of another lineage"
 	}
-	if err := c.Confirm(a, "this makes %s (%s) the state of workspace %s%s", c.File, what, ws.Name, over); err != nil {
+	if err := c.Confirm(a, "this makes %s (%s) the state of workspace %s%s", c.File, description, ws.Name, over); err != nil {
 		return err
 	}
 	push := describePush(state)
@@ -118,8 +118,8 @@ func (c *statePush) place(a *cli.App, key string, push api.PushedState, state []
 	return nil
 }
 
-// readState reads a state document and says what it is. What is not a whole one never leaves this machine.
-func readState(file string) (state []byte, what string, err error) {
+// readState reads a state document and describes it. An incomplete one never leaves this machine.
+func readState(file string) (state []byte, description string, err error) {
 	f, err := os.Open(file) //nolint:gosec // G304: the person names it
 	if err != nil {
 		return nil, "", err
@@ -131,14 +131,14 @@ func readState(file string) (state []byte, what string, err error) {
 	if len(state) > api.MaxArtifactSize {
 		return nil, "", fmt.Errorf("%s has more than %d MiB, which no state has that can be pushed", file, api.MaxArtifactSize>>20)
 	}
-	what, err = describeState(state)
+	description, err = describeState(state)
 	if err != nil {
 		return nil, "", fmt.Errorf("%s is not a state document: %w", file, err)
 	}
-	return state, what, nil
+	return state, description, nil
 }
 
-// describeState says what a state document is, without any value of it.
+// describeState describes a state document, without any value of it.
 func describeState(state []byte) (string, error) {
 	var doc struct {
 		Version   int               `json:"version"`

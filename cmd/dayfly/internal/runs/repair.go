@@ -27,7 +27,7 @@ type repairUnlock struct {
 	cli.Confirmed
 }
 
-// Run shows who holds the workspace, asks, and frees it of that workflow alone.
+// Run shows which workflow holds the workspace, asks, and frees it of that workflow alone.
 func (c *repairUnlock) Run(a *cli.App, cl *client.Client) error {
 	slot, err := cl.Slot(a.Ctx, c.Workspace)
 	if err != nil {
@@ -58,8 +58,8 @@ func (c *repairUnlock) giveUp(a *cli.App, cl *client.Client, h *api.Workflow) er
 		return err
 	}
 	get, push := api.PushErrored(h.ID, h.Workspace, ws.Engine)
-	a.Say("workflow %s could not write its state, which it has left as an artifact\nPush it instead, unless what it made is gone: %s, then %s", h.ID, get, push)
-	if err := c.Confirm(a, "this gives up the state of workflow %s: the next run of workspace %s makes again what that one made", h.ID, h.Workspace); err != nil {
+	a.Say("workflow %s could not write its state, which it has stored as an artifact\nPush it instead, unless its resources are gone: %s, then %s", h.ID, get, push)
+	if err := c.Confirm(a, "this gives up the state of workflow %s: the next run of workspace %s creates the same resources again", h.ID, h.Workspace); err != nil {
 		return err
 	}
 	w, err := cl.Unlock(a.Ctx, c.Workspace, api.Unlock{Workflow: h.ID})
@@ -103,7 +103,7 @@ func (c *repairOwn) Run(a *cli.App, cl *client.Client) error {
 	return a.Done(out, said, text.Count(len(out.States), "state"), out.States[0].Workspace, w.Workspace, w.ID)
 }
 
-// heldBy says which run holds a workspace, and what unlocking it means.
+// heldBy says which run holds a workspace, and warns about the effects of unlocking it.
 func heldBy(slot api.Slot, now time.Time) string {
 	var b strings.Builder
 	line := cli.Lines(&b, term.Style{}, "  ", 19)

@@ -1,5 +1,5 @@
-// Package runs has the commands that submit and follow runs, decide on their plans, and read what they left: logs,
-// outputs, artifacts and states.
+// Package runs has the commands that submit and follow runs, decide on their plans, and read their logs, outputs,
+// artifacts and states.
 package runs
 
 import (
@@ -25,7 +25,7 @@ import (
 // RunCommand is dayfly run.
 type RunCommand struct {
 	Target   string        `arg:"" name:"workspace|dir" help:"Name of a workspace, or path of a directory or workspace file. A path contains a slash, or is a dot."`
-	Op       string        `enum:"preview,update,refresh,destroy,scan,evaluate" default:"preview" help:"What to do: preview, update, refresh, destroy, scan for drift, or evaluate policies over the state."`
+	Op       string        `enum:"preview,update,refresh,destroy,scan,evaluate" default:"preview" help:"Operation: preview, update, refresh, destroy, scan for drift, or evaluate policies over the state."`
 	Follow   bool          `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
 	Name     string        `help:"Name of the workspace for a directory; default the name of the directory."`
 	Message  string        `short:"m" help:"A note that is kept with the workflow."`
@@ -40,7 +40,7 @@ type RunCommand struct {
 
 	TakeOver     bool   `help:"Copy the state that exists elsewhere (beside the code, in the backend that it declares, of a deleted workspace of this name) into the workspace, if it has no state yet."`
 	TakeOverFrom string `placeholder:"NAME" help:"Which state to take over if there are several, such as a workspace below terraform.tfstate.d; implies --take-over."`
-	BeginAnew    bool   `help:"Use the workspace's own state, whatever state exists elsewhere."`
+	BeginAnew    bool   `help:"Use the workspace's own state, even if another state exists elsewhere."`
 
 	runOptions
 }
@@ -53,7 +53,7 @@ func (c *RunCommand) Run(a *cli.App, cl *client.Client) error {
 	case c.Every:
 		return cli.Usage(errors.New("--every: goes with --downstream"))
 	case c.DetailedExitcode && !c.Follow:
-		return cli.Usage(errors.New("--detailed-exitcode: goes with --follow: the run tells its changes when it has ended"))
+		return cli.Usage(errors.New("--detailed-exitcode: goes with --follow: the changes of a run are known when it has ended"))
 	}
 	a.Detailed = c.DetailedExitcode
 	return cli.Detailed(c.DetailedExitcode, c.submit(a, cl))
@@ -133,8 +133,8 @@ func isPath(target string) bool {
 	return target == "." || target == ".." || strings.ContainsRune(target, filepath.Separator)
 }
 
-// directory returns the name of the workspace that a directory stands for, and what must be registered for it
-// first; nil means nothing.
+// directory returns the name of the workspace that a directory stands for, and the settings that must be registered
+// first; nil means none.
 func directory(a *cli.App, cl *client.Client, path, name string) (workspace string, register *api.Workspace, err error) {
 	w, described, err := describe(path, name, a.Getenv)
 	if err != nil {
@@ -211,7 +211,8 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	return w, described, nil
 }
 
-// engineOf chooses the engine of a directory by its files and, if both could run them, by what is installed.
+// engineOf chooses the engine of a directory by its files and, if both tofu and terraform could run them, by which of
+// the two is installed.
 func engineOf(dir string, getenv func(string) string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

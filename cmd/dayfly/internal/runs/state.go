@@ -22,7 +22,7 @@ type stateList struct {
 	Workspace string `arg:"" help:"The workspace."`
 }
 
-// Run submits the job, waits for it and prints the addresses that it found. All that is said about the job goes to standard
+// Run submits the job, waits for it and prints the addresses that it found. Messages about the job go to standard
 // error.
 func (c *stateList) Run(a *cli.App, cl *client.Client) error {
 	w, err := cl.Submit(a.Ctx, api.Submit{Workspace: c.Workspace, Type: workflow.Deployment, Operation: workflow.StateList})
@@ -59,8 +59,8 @@ func (c *stateList) Run(a *cli.App, cl *client.Client) error {
 	return nil
 }
 
-// addresses are the lines that the engine printed in the step that lists the state. What the runner adds to them goes to
-// standard error: lines may be missing.
+// addresses are the lines that the engine printed in the step that lists the state. Lines of the runner go to
+// standard error: they may say that lines are missing.
 func (c *stateList) addresses(a *cli.App, cl *client.Client, w api.Workflow) ([]string, error) {
 	found, open := []string{}, false
 	for offset := int64(0); ; {

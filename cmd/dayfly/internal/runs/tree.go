@@ -20,7 +20,7 @@ import (
 type TreeCommands struct {
 	List   treeList   `cmd:"" help:"List trees, the newest first."`
 	Show   treeShow   `cmd:"" help:"Show a tree, with where each of its workspaces stands."`
-	Cancel treeCancel `cmd:"" help:"Cancel what waits in a tree, and its runs that have not ended."`
+	Cancel treeCancel `cmd:"" help:"Cancel the workspaces of a tree that wait, and its runs that have not ended."`
 }
 
 type treeList struct {
@@ -74,7 +74,7 @@ func (c *treeShow) Run(a *cli.App, cl *client.Client) error {
 	style := a.Style()
 	line := cli.Lines(&b, style, "", 12)
 	line("tree", t.ID)
-	line("what", runtext.Tree(t))
+	line("operation", runtext.Tree(t))
 	line("message", t.Message)
 	line("state", runtext.TreeState(t))
 	line("submitted", term.Time(t.SubmittedAt)+" by "+t.SubmittedBy)
@@ -112,7 +112,7 @@ func (c *treeCancel) Run(a *cli.App, cl *client.Client) error {
 	return a.Done(t, "tree %s is being cancelled: its engines are interrupted and get time to stop; dayfly tree show %s shows how far it is", t.ID, t.ID)
 }
 
-// followTree shows each change of a node of a tree, until the tree ends or only plans are left that wait for approvals.
+// followTree shows each change of a node of a tree, until the tree ends or only waits for the approvals of plans.
 func followTree(a *cli.App, cl *client.Client, t api.Tree) error {
 	w := a.Stdout
 	if a.JSON() {
@@ -191,7 +191,7 @@ func (c *RunCommand) downstream(a *cli.App, cl *client.Client) error {
 	case op != workflow.Update && op != workflow.Destroy:
 		return cli.Usage(errors.New("--downstream: goes with --op update or --op destroy"))
 	case isPath(c.Target), c.Name != "":
-		return cli.Usage(errors.New("--downstream: name a workspace: what depends on it is registered under names"))
+		return cli.Usage(errors.New("--downstream: name a workspace: only registered workspaces depend on others"))
 	case c.DetailedExitcode, c.Priority != nil, c.Timeout != 0, c.TakeOver, c.TakeOverFrom != "", c.BeginAnew:
 		return cli.Usage(errors.New("--downstream: goes with --op, --every, --message, --follow and --yes; run a workspace alone for the other flags"))
 	}
@@ -213,11 +213,11 @@ func (c *RunCommand) downstream(a *cli.App, cl *client.Client) error {
 		all += len(names)
 		a.Say("%3d  %s", i+1, strings.Join(names, ", "))
 	}
-	what := "changes what %s and %s that depend on it manage"
+	effect := "changes the resources that %s and %s that depend on it manage"
 	if op == workflow.Destroy {
-		what = "destroys everything that %s and %s that depend on it manage"
+		effect = "destroys everything that %s and %s that depend on it manage"
 	}
-	if err := c.Confirm(a, "this tree "+what, c.Target, text.Count(all-1, "workspace")); err != nil {
+	if err := c.Confirm(a, "this tree "+effect, c.Target, text.Count(all-1, "workspace")); err != nil {
 		return err
 	}
 	t, err := cl.SubmitTree(a.Ctx, api.NewTree{Workspace: c.Target, Operation: op, Every: c.Every, Message: c.Message})

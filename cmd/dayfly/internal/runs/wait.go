@@ -15,11 +15,11 @@ import (
 
 type workflowWait struct {
 	ID      []string      `arg:"" help:"The workflows."`
-	For     string        `enum:"ended,started,approval" default:"ended" help:"What to wait for: ended, started, or approval, which means that the plan is approved or rejected."`
+	For     string        `enum:"ended,started,approval" default:"ended" help:"Event to wait for: ended, started, or approval, which means that the plan is approved or rejected."`
 	Timeout time.Duration `help:"Longest wait, such as 10m; default none."`
 }
 
-// Run waits, and says nothing: the exit code tells.
+// Run waits, and prints nothing: the result is the exit code.
 func (c *workflowWait) Run(a *cli.App, cl *client.Client) error {
 	if c.Timeout < 0 {
 		return cli.Usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
@@ -33,7 +33,7 @@ func (c *workflowWait) Run(a *cli.App, cl *client.Client) error {
 	list := make([]api.Workflow, len(c.ID))
 	err := cli.Each(ctx, len(c.ID), cli.CallsAtOnce, func(ctx context.Context, i int) error {
 		return new(cli.Poll).Until(ctx, func() (done bool, err error) {
-			w, err := cl.WorkflowAfter(ctx, c.ID[i], list[i].Revision, newsWait)
+			w, err := cl.WorkflowAfter(ctx, c.ID[i], list[i].Revision, changeWait)
 			if err == nil {
 				list[i] = w
 			}

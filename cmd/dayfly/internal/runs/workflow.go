@@ -100,7 +100,7 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	}
 	line("workflow", style.Bold(w.ID))
 	line("workspace", w.Workspace)
-	line("what", runtext.What(w))
+	line("operation", runtext.What(w))
 	line("state", style.State(runtext.State(w)))
 	line("reason", string(w.Reason))
 	line("detail", term.Clean(runtext.Cause(w)))
@@ -147,7 +147,7 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// resultLines are what policies say of a run, and its outputs.
+// resultLines are the findings of policies about a run, and its outputs.
 func resultLines(r api.Result) (out []string) {
 	for _, group := range r.Policies {
 		out = append(out, cli.Words(runtext.GroupLines(group), term.Clean)...)
@@ -158,7 +158,7 @@ func resultLines(r api.Result) (out []string) {
 	return out
 }
 
-// stateLock says who still holds the lock of a run's state, and how to release it.
+// stateLock names the holder of the lock of a run's state, and the command that releases it.
 func stateLock(w api.Workflow) string {
 	l := w.Result.Lock
 	if l == nil {
@@ -221,7 +221,7 @@ func (c *workflowLogs) Run(a *cli.App, cl *client.Client) error {
 func noLog(w api.Workflow, attempt int) string {
 	switch {
 	case attempt != 0 && attempt < w.Attempt:
-		return fmt.Sprintf("attempt %d of %s left no log; dayfly why %s shows what happened", attempt, w.ID, w.ID)
+		return fmt.Sprintf("attempt %d of %s has no log; dayfly why %s shows what happened", attempt, w.ID, w.ID)
 	case w.State == workflow.Pending || w.State == workflow.Claimed:
 		return fmt.Sprintf("%s has no log yet: it is %s; dayfly why %s says what it waits for", w.ID, runtext.State(w), w.ID)
 	case !w.State.Terminal():

@@ -11,7 +11,7 @@ type serverBackup struct {
 	cli.DataFlag
 }
 
-// Run makes a backup and says what is not in it.
+// Run makes a backup and names the data that it does not contain.
 func (c *serverBackup) Run(a *cli.App) error {
 	data, err := c.Directory(a)
 	if err != nil {
@@ -27,11 +27,11 @@ func (c *serverBackup) Run(a *cli.App) error {
 
 type serverRestore struct {
 	From    string `arg:"" type:"path" help:"The directory of the backup."`
-	Replace bool   `help:"Put records that are there aside."`
+	Replace bool   `help:"Move existing records aside."`
 	cli.DataFlag
 }
 
-// Run restores a backup and says what became of the work in it.
+// Run restores a backup and says which work in it was cancelled.
 func (c *serverRestore) Run(a *cli.App) error {
 	data, err := c.Directory(a)
 	if err != nil {
@@ -46,9 +46,9 @@ func (c *serverRestore) Run(a *cli.App) error {
 		return err
 	}
 	if out.Aside != "" {
-		a.Say("the records that were there are %s now", out.Aside)
+		a.Say("the previous records are in %s now", out.Aside)
 	}
-	a.Say("%s: what would have gone on by itself may have been done since the backup. docs/backup.md says how to do it again.", out.Ended)
-	a.Say("tokens that were revoked since %s are valid again: revoke them anew", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
+	a.Say("%s, because they may have been done since the backup. docs/backup.md says how to do them again.", out.Ended)
+	a.Say("tokens that were revoked since %s are valid again: revoke them once more", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
 	return a.Done(out, "%s", out.Data)
 }

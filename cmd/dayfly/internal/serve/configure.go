@@ -22,17 +22,17 @@ type ConfigureCommand struct {
 	agentSettings
 	TokenFile string `placeholder:"FILE" help:"File with the pool token; - reads it from standard input. On a terminal it is asked for."`
 	SkipCheck bool   `help:"Write the file without trying the token."`
-	Force     bool   `help:"Replace the file if it is there."`
+	Force     bool   `help:"Replace the file if it exists."`
 }
 
-// Run asks for what is missing, checks it as the agent would, and writes the settings file.
+// Run asks for missing settings, checks them as the agent would, and writes the settings file.
 func (c *ConfigureCommand) Run(a *cli.App) error {
 	path, err := filepath.Abs(cmp.Or(c.Config, config.FileName))
 	if err != nil {
 		return fmt.Errorf("find the settings file: %w", err)
 	}
 	if _, err := os.Lstat(path); err == nil && !c.Force {
-		return cli.Usage(fmt.Errorf("%s is there already: --force replaces it, and --config names another", path))
+		return cli.Usage(fmt.Errorf("%s exists already: --force replaces it, and --config names another", path))
 	}
 	values := map[string]string{}
 	for key, flag := range a.Flags(config.Agent) {
@@ -66,7 +66,7 @@ func (c *ConfigureCommand) Run(a *cli.App) error {
 	return a.Done(map[string]string{"file": path, "next": next}, "wrote %s; start the agent with: %s", path, next)
 }
 
-// ask gets the token and, at a terminal, what no flag says.
+// ask gets the token and, at a terminal, the settings that no flag sets.
 func (c *ConfigureCommand) ask(a *cli.App, values map[string]string) (err error) {
 	terminal := term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stderr)
 	if terminal {
@@ -113,7 +113,7 @@ func tryToken(a *cli.App, address, token string) error {
 		return err
 	}
 	who, err := cl.Whoami(a.Ctx)
-	if refusal := agent.TokenRefused(err, address, "look at what dayfly pool create or dayfly pool rotate-token printed"); refusal != nil {
+	if refusal := agent.TokenRefused(err, address, "compare it with the output of dayfly pool create or dayfly pool rotate-token"); refusal != nil {
 		return cli.Refused(refusal)
 	}
 	switch {
@@ -122,6 +122,6 @@ func tryToken(a *cli.App, address, token string) error {
 	case who.Pool == "":
 		return cli.Refused(errors.New("this is the token of a person: an agent needs that of a pool, which dayfly pool create prints"))
 	}
-	a.Say("the control plane takes the token: it is that of pool %s", term.Clean(who.Pool))
+	a.Say("the control plane accepts the token: it is that of pool %s", term.Clean(who.Pool))
 	return nil
 }

@@ -19,27 +19,27 @@ import (
 
 const (
 	lookJobs = 2 * time.Second // the longest time between two looks at a job
-	maxOver  = 1000            // jobs that have ended and are known: their tasks are spoken of later too
-	maxNews  = 1000            // ids that wait for a look
+	maxOver  = 1000            // jobs that have ended and are remembered: the log names their tasks later too
+	maxSeen  = 1000            // ids that wait for a look
 )
 
-// jobLines say in a line each that a job of dayfly up has started, and how it ended. The log names the jobs about which
-// something happens; what becomes of them is asked of the control plane. Only lines are missed where that fails.
+// jobLines say in a line each that a job of dayfly up has started, and how it ended. The log names the jobs about
+// which something happens; their states are read from the control plane. Where that fails, only lines are missing.
 type jobLines struct {
 	style term.Style
 	say   func(format string, args ...any)
-	news  chan string // ids
+	ids   chan string // of jobs to look at
 }
 
 // seen notes that something has happened to a job. It does not wait.
 func (j *jobLines) seen(id string) {
 	select {
-	case j.news <- id:
+	case j.ids <- id:
 	default:
 	}
 }
 
-// watch says what becomes of jobs until ctx ends, and then what has become of them.
+// watch reports the starts and ends of jobs until ctx ends, and once more then.
 func (j *jobLines) watch(ctx context.Context, cl *client.Client) {
 	started := map[string]bool{} // by id of a job that is watched: whether that was said
 	var over []string
@@ -64,7 +64,7 @@ func (j *jobLines) watch(ctx context.Context, cl *client.Client) {
 	defer tick.Stop()
 	for {
 		select {
-		case id := <-j.news:
+		case id := <-j.ids:
 			if slices.Contains(over, id) {
 				continue
 			}
@@ -94,9 +94,9 @@ func (j *jobLines) ended(w api.Workflow) string {
 	return j.style.Step(workflow.StepFailed) + " " + line + ": " + term.Clean(cmp.Or(runtext.Cause(w), string(w.State)))
 }
 
-// jobLog is a log that tells of which jobs it speaks.
+// jobLog is a log that reports the ids of the jobs in its records.
 type jobLog struct {
-	slog.Handler // writes what is wanted beside the lines
+	slog.Handler // writes the records of its level beside the lines
 	job          string
 	seen         func(id string)
 }
@@ -141,7 +141,7 @@ type upWorker struct {
 	watch func(ctx context.Context) // nil: no lines
 }
 
-// Run serves and works, and says the last lines, after an interrupt too.
+// Run serves and works, and prints the last lines, after an interrupt too.
 func (u upWorker) Run(ctx context.Context) error {
 	if u.watch != nil {
 		watching, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -16,9 +16,9 @@ import (
 // RunnerCommand is how the process launcher starts this program again. It is not for people.
 const RunnerCommand = "runner"
 
-// Job runs the one job that the environment names. However often it is told to stop, it takes its
-// time: its engine must end cleanly. With the argument probe, it only shows whether a task here would reach its
-// relay: this program is also the runner of an image that was made of it.
+// Job runs the one job that the environment names. Repeated signals do not hurry it: its engine must end cleanly.
+// With the argument probe, it only shows whether a task here would reach its relay: this program is also the runner
+// of an image that was made from it.
 func Job(args []string, getenv func(string) string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

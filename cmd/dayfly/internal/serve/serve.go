@@ -25,8 +25,8 @@ import (
 
 // serving are the flags of commands that serve until they are stopped.
 type serving struct {
-	Verbose  bool   `short:"v" help:"Log everything, including what changes nothing; the same as --log-level debug."`
-	LogLevel string `help:"Least important lines to log: debug, info, warn or error; default info (DAYFLY_LOG_LEVEL)." placeholder:"LEVEL"`
+	Verbose  bool   `short:"v" help:"Log everything, including debug lines; the same as --log-level debug."`
+	LogLevel string `help:"Minimum level of the lines to log: debug, info, warn or error; default info (DAYFLY_LOG_LEVEL)." placeholder:"LEVEL"`
 }
 
 // log writes text to a terminal, JSON elsewhere, or to the syslog, as the settings say.
@@ -62,10 +62,10 @@ type listening struct {
 
 	PublicURL string `name:"public-url" help:"Address under which browsers reach the pages, such as https://dayfly.example.com; needed behind a proxy (for server also DAYFLY_PUBLIC_URL)." placeholder:"URL"`
 
-	TokenRate        callRate `default:"${token_rate}" placeholder:"N" help:"Most calls a second with one user token; default ${token_rate}, 0 for no limit."`
-	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Most calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
-	FailureRate      callRate `default:"${failure_rate}" placeholder:"N" help:"Most failed sign-ins a second from one address, after the first 60; default ${failure_rate}, 0 for no limit."`
-	Connections      int      `name:"connections-per-address" default:"1000" placeholder:"N" help:"Max connections of one address at once on which nobody has shown a valid token; default 1000, 0 for no limit."`
+	TokenRate        callRate `default:"${token_rate}" placeholder:"N" help:"Maximum calls a second with one user token; default ${token_rate}, 0 for no limit."`
+	OrganizationRate callRate `default:"${organization_rate}" placeholder:"N" help:"Maximum calls a second with all user tokens of an organization; default ${organization_rate}, 0 for no limit."`
+	FailureRate      callRate `default:"${failure_rate}" placeholder:"N" help:"Maximum failed sign-ins a second from one address, after the first 60; default ${failure_rate}, 0 for no limit."`
+	Connections      int      `name:"connections-per-address" default:"1000" placeholder:"N" help:"Maximum connections of one address at once on which nobody has shown a valid token; default 1000, 0 for no limit."`
 	TrustedProxies   []string `placeholder:"NETWORKS" help:"Addresses and networks of proxies whose X-Forwarded-For says where requests come from, separated by commas."`
 	AuditForward     string   `placeholder:"ADDRESS" help:"Where the sealed audit trail is sent to: file:///PATH, syslog+tls://HOST:PORT (or tcp, udp), syslog+unix:///PATH, or s3://BUCKET/PREFIX."`
 	PrivateIssuers   []string `placeholder:"HOSTS" help:"Hosts, addresses and networks of OIDC issuers that may be called although they are private, separated by commas (DAYFLY_PRIVATE_ISSUERS)."`

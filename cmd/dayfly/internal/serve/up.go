@@ -27,14 +27,14 @@ type settings struct {
 	RunnerNetwork          string   `help:"Network of container jobs: outbound (the default) or none."`
 	PullImage              bool     `help:"Pull the image that --runner-image names before each job."`
 	SharedVolumeDirectory  string   `type:"path" help:"The data directory as the Docker engine sees it, for a dayfly that runs in a container itself." placeholder:"DIR"`
-	Concurrency            string   `help:"Most jobs at once; default 10." placeholder:"N"`
+	Concurrency            string   `help:"Maximum jobs at once; default 10." placeholder:"N"`
 	Images                 string   `help:"Further images that workspaces may name, each NAME=IMAGE, separated by commas." placeholder:"IMAGES"`
 	DiskQuota              string   `help:"Disk of each job in GiB; default no bound." placeholder:"N"`
-	MaxDisk                string   `help:"Most disk in GiB that a workspace may ask for; default what each job has." placeholder:"N"`
+	MaxDisk                string   `help:"Maximum disk in GiB that a workspace may ask for; default that of each job." placeholder:"N"`
 	AdditionalBinaryPath   []string `key:"additional_binary_paths" type:"path" sep:"none" help:"Look for engines in this directory first. May be repeated."`
 	EngineDownloads        string   `help:"Engines of which missing versions are downloaded and verified: terraform, tofu or both, separated by commas." placeholder:"ENGINES"`
 	ProviderCache          bool     `help:"Jobs share a cache of the providers of terraform and tofu."`
-	ProviderCacheSize      string   `help:"Most GiB of that cache; default 10." placeholder:"N"`
+	ProviderCacheSize      string   `help:"Maximum GiB of that cache; default 10." placeholder:"N"`
 	VaultAddress           string   `help:"Address of a Vault server, for secrets vault:PATH#KEY." placeholder:"URL"`
 	VaultNamespace         string   `help:"Namespace of Vault Enterprise." placeholder:"PATH"`
 	VaultTokenFile         string   `type:"path" help:"File with a token for Vault."`
@@ -104,7 +104,7 @@ func (c *UpCommand) Run(a *cli.App) error {
 		}
 		s.SourceRoots = []string{cwd}
 	}
-	lines := &jobLines{style: term.StyleOf(a.Stderr, a.Getenv), say: a.Say, news: make(chan string, maxNews)}
+	lines := &jobLines{style: term.StyleOf(a.Stderr, a.Getenv), say: a.Say, ids: make(chan string, maxSeen)}
 	log, err := c.upLog(a, s, lines)
 	if err != nil {
 		return err
@@ -190,10 +190,10 @@ type AgentCommand struct {
 
 // probed are the keys of an agent alone as flags that concern its polls and its health.
 type probed struct {
-	PollingIntervalOverride bool   `help:"Poll at the polling interval, whatever pause the control plane asks for."`
+	PollingIntervalOverride bool   `help:"Poll at the polling interval, even if the control plane asks for another pause."`
 	HTTPServerAddress       string `name:"http-server-address" help:"Address of this machine that serves /healthz; default 127.0.0.1." placeholder:"ADDRESS"`
 	HTTPServerPort          string `name:"http-server-port" help:"Port that serves /healthz; default 8080, 0 for none." placeholder:"PORT"`
-	HealthThreshold         string `help:"How long without a sign of life /healthz answers 200; default twice the longer of polling interval and job status loop interval." placeholder:"DURATION"`
+	HealthThreshold         string `help:"How long without a heartbeat /healthz answers 200; default twice the longer of polling interval and job status loop interval." placeholder:"DURATION"`
 }
 
 // exchanging are the keys of an agent without a stored token as flags.
@@ -201,7 +201,7 @@ type exchanging struct {
 	OIDCTokenFile    string `name:"oidc-token-file" type:"path" help:"File with a token of an issuer that the organization trusts; the agent exchanges it for its pool token, and reads it again."`
 	OrganizationName string `help:"With --oidc-token-file: the organization." placeholder:"NAME"`
 	RunnerPoolID     string `name:"runner-pool-id" help:"With --oidc-token-file: the pool." placeholder:"ID"`
-	TokenExpiration  string `help:"With --oidc-token-file: lifetime of each pool token, at most what the organization allows; default 1h." placeholder:"DURATION"`
+	TokenExpiration  string `help:"With --oidc-token-file: lifetime of each pool token, up to the organization's maximum; default 1h." placeholder:"DURATION"`
 }
 
 // fargate are the keys of deploy target ecs as flags.
@@ -217,8 +217,8 @@ type fargate struct {
 	Subnet         []string `key:"subnets" help:"A subnet for tasks. May be repeated."`
 	SecurityGroup  []string `key:"security_groups" help:"A security group of the tasks. May be repeated."`
 	AssignPublicIP bool     `name:"assign-public-ip" help:"Give tasks a public address."`
-	Spot           string   `help:"What may run on Spot capacity: never (the default), reads or all."`
-	LaunchRate     string   `help:"Most launches a second; default 20, the quota of an account." placeholder:"N"`
+	Spot           string   `help:"Runs allowed on Spot capacity: never (the default), reads or all."`
+	LaunchRate     string   `help:"Maximum launches a second; default 20, the quota of an account." placeholder:"N"`
 }
 
 // Run works until the command is told to end, or its one job is over.

@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// worker is what runs workflows until it is told to end.
+// worker runs workflows until it is stopped.
 type worker interface {
 	Run(ctx context.Context) error
 	Drain()
@@ -30,12 +30,12 @@ type stage int
 
 const (
 	working      stage = iota
-	draining           // takes nothing more, and waits for what runs
-	interrupting       // interrupts what runs, and gives it time
+	draining           // takes no more work, and waits for the running jobs
+	interrupting       // interrupts the running jobs, and gives them time
 	killing            // waits no longer
 )
 
-// after is the stage that a signal leads to. An interrupt comes from a person, who can say more; a
+// after is the stage that a signal leads to. An interrupt comes from a person, who can send more of them; a
 // SIGTERM from a service manager, which waits for a while and then kills.
 func (s stage) after(sig os.Signal) stage {
 	if sig == syscall.SIGTERM {
@@ -44,12 +44,12 @@ func (s stage) after(sig os.Signal) stage {
 	return min(s+1, killing)
 }
 
-// work opens a worker and lets it work until it ends, by itself or in stages. later says what happens to
-// workflows that are not taken any more.
+// work opens a worker and runs it until it ends, by itself or in stages. later says what happens to
+// workflows that are no longer claimed.
 func work(a *cli.App, later string, open func(context.Context) (worker, error)) error {
 	opening, stop := signal.NotifyContext(a.Ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(opening, stop) // a second signal ends the process, as if nobody listened
+	context.AfterFunc(opening, stop) // a second signal ends the process, as if it were not caught
 	w, err := open(opening)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -92,18 +92,18 @@ func work(a *cli.App, later string, open func(context.Context) (worker, error)) 
 	}
 }
 
-// waiting says what a drain waits for, in one write: others write there too.
+// waiting lists the runs that a drain waits for, in one write: others write there too.
 func waiting(a *cli.App, runs []agent.Run) {
 	said := "waiting for 1 run to end:"
 	if len(runs) > 1 {
 		said = fmt.Sprintf("waiting for %d runs to end:", len(runs))
 	}
 	for _, r := range runs {
-		what := "a run from before this start"
+		title := "a run from before this start"
 		if r.Workspace != "" {
-			what = runtext.Title(api.Workflow{Type: r.Type, Operation: r.Operation, Workspace: r.Workspace})
+			title = runtext.Title(api.Workflow{Type: r.Type, Operation: r.Operation, Workspace: r.Workspace})
 		}
-		said += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, what, term.Time(r.Since), text.Duration(time.Since(r.Since)))
+		said += fmt.Sprintf("\n  %s  %s, since %s (%s)", r.Workflow, title, term.Time(r.Since), text.Duration(time.Since(r.Since)))
 	}
 	a.Say("%s", said)
 }

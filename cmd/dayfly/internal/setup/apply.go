@@ -77,19 +77,19 @@ func readDocuments(a *cli.App, args []string) (docs []workspacefile.Document, er
 		if bad != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", doc.Place, bad))
 		}
-		what := strings.TrimSpace(doc.Kind + " " + name)
-		if first, twice := from[what]; twice && bad == nil {
-			errs = append(errs, fmt.Errorf("%s: %s is described in %s too; describe it once", doc.Place, what, first))
+		thing := strings.TrimSpace(doc.Kind + " " + name)
+		if first, twice := from[thing]; twice && bad == nil {
+			errs = append(errs, fmt.Errorf("%s: %s is described in %s too; describe it once", doc.Place, thing, first))
 		}
-		from[what] = doc.Place
+		from[thing] = doc.Place
 	}
 	return docs, errors.Join(errs...)
 }
 
-// outcomePruned is what became of a workspace that no file describes, beside the outcomes of api.
+// outcomePruned is the outcome of a workspace that no file describes, beside the outcomes of api.
 const outcomePruned api.Outcome = "pruned"
 
-// Change is what becomes of what a document describes.
+// Change is the change of a thing that a document describes, or of a workspace that none describes.
 type Change struct {
 	Kind    string      `json:"kind"`
 	Name    string      `json:"name,omitempty"`
@@ -97,22 +97,23 @@ type Change struct {
 	Changes []string    `json:"changes,omitempty"` // where it is changed: the lines of the difference
 
 	place  string                                         // of the document
-	stage  int                                            // in which it is done: what others refer to comes first
+	stage  int                                            // in which it is done: things that others refer to come first
 	wave   int                                            // within the stage: of workspaces, those that depend on others come later
 	hidden []string                                       // fields whose values a difference does not show
-	ask    string                                         // what is lost by it, in a sentence; empty: nothing
+	ask    string                                         // the loss to confirm, in a sentence; empty: nothing is lost
 	do     func(ctx context.Context) (api.Outcome, error) // makes it so
-	then   func(ctx context.Context) error                // what is left to do when the rest is there; nil: nothing
+	then   func(ctx context.Context) error                // second step, when all things exist; nil: none
 }
 
-func (ch Change) what() string { return strings.TrimSpace(ch.Kind + " " + ch.Name) }
+// title is its kind and name.
+func (ch Change) title() string { return strings.TrimSpace(ch.Kind + " " + ch.Name) }
 
 // wrong says which document an error is about.
 func (ch Change) wrong(err error) error {
 	if err == nil {
 		return nil
 	}
-	said := fmt.Sprintf("%s: %s", ch.what(), cli.Sentence(err))
+	said := fmt.Sprintf("%s: %s", ch.title(), cli.Sentence(err))
 	if ch.place != "" {
 		said = ch.place + ": " + said
 	}
@@ -194,8 +195,8 @@ func workspaces(a *cli.App, cl *client.Client) (map[string]api.Workspace, error)
 	return all, err
 }
 
-// unnamed deletes the workspaces that --prune means: in the projects of --project, else in those that the files name in
-// words. A file that names no project says nothing about what else there may be.
+// unnamed deletes the workspaces that --prune means: in the projects of --project, else in those that the files name
+// in words. A file that names no project does not tell which workspaces exist beside its own.
 func (c *ApplyCommand) unnamed(cl *client.Client, docs []workspacefile.Document, there map[string]api.Workspace) ([]Change, error) {
 	if !c.Prune {
 		return nil, nil
@@ -213,11 +214,7 @@ func (c *ApplyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 		return nil, errors.New("--prune: no file names a project, so it is not clear which workspaces are meant; say --project")
 	}
 	var gone []Change
-	var left []api.Workspace
-	for _, w := range there {
-		left = append(left, w)
-	}
-	order, last := waves(left), 0
+	order, last := waves(slices.Collect(maps.Values(there))), 0
 	for _, wave := range order {
 		last = max(last, wave)
 	}
@@ -235,8 +232,8 @@ func (c *ApplyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 	return gone, nil
 }
 
-// makeSo makes changes, stage by stage, and returns what was done. After an error no new one is begun, except that a
-// workspace that has runs, and so is not deleted, keeps no other from it.
+// makeSo makes changes, stage by stage, and returns those that were made. After an error no new one is begun; but a
+// workspace that cannot be deleted, because it has runs, does not stop the deletion of others.
 func makeSo(ctx context.Context, list []Change) (done []Change, err error) {
 	made, errs := make([]bool, len(list)), make([]error, len(list))
 	inner, stop := context.WithCancel(ctx)
@@ -249,7 +246,7 @@ func makeSo(ctx context.Context, list []Change) (done []Change, err error) {
 		for wave := range 1 + lastWave(list, stage) {
 			_ = cli.Each(inner, len(list), atOnce, func(_ context.Context, i int) error {
 				ch, outcome := &list[i], list[i].Outcome
-				// What has begun is not cut off: its outcome would not be known.
+				// A call that has begun is not cut off: its outcome would not be known.
 				ctx, err := context.WithoutCancel(ctx), error(nil)
 				switch {
 				case ch.stage == stage && ch.wave == wave:
@@ -271,7 +268,7 @@ func makeSo(ctx context.Context, list []Change) (done []Change, err error) {
 	if err = errors.Join(errs...); err != nil {
 		err = &cli.ExitError{Code: cli.ExitCode(err), Err: errors.New(cli.FirstLines(err))}
 	} else if ctx.Err() != nil {
-		err = &cli.ExitError{Code: cli.ExitInterrupted, Err: errors.New("interrupted: what stands above is done; repeat the command for the rest")}
+		err = &cli.ExitError{Code: cli.ExitInterrupted, Err: errors.New("interrupted: the changes listed above are done; repeat the command for the rest")}
 	}
 	for i, ch := range list {
 		if made[i] {
@@ -291,8 +288,8 @@ func lastWave(list []Change, stage int) (last int) {
 	return last
 }
 
-// waves say in which order workspaces are made, so that each comes after those that it depends on: by their names, counted
-// from 0. Those of a cycle, which is refused, come in any order.
+// waves say in which order workspaces are made, so that each comes after those that it depends on: by their names,
+// counted from 0. Those of a cycle, which is refused, come in any order.
 func waves(all []api.Workspace) map[string]int {
 	on, out := map[string][]string{}, map[string]int{}
 	for _, w := range all {
@@ -315,7 +312,7 @@ func waves(all []api.Workspace) map[string]int {
 	return out
 }
 
-// show prints what was done, or would be.
+// show prints the changes that were made, or would be.
 func (c *ApplyCommand) show(a *cli.App, list []Change, is string) error {
 	count, style := map[api.Outcome]int{}, a.Style()
 	var err error
@@ -327,7 +324,7 @@ func (c *ApplyCommand) show(a *cli.App, list []Change, is string) error {
 		if a.JSON() {
 			continue
 		}
-		err = errors.Join(err, a.Print("%s %s %s", ch.what(), is, ch.Outcome))
+		err = errors.Join(err, a.Print("%s %s %s", ch.title(), is, ch.Outcome))
 		for _, line := range ch.Changes {
 			err = errors.Join(err, a.Print("  %s", style.Difference(term.Clean(line))))
 		}
@@ -338,9 +335,12 @@ func (c *ApplyCommand) show(a *cli.App, list []Change, is string) error {
 	return err
 }
 
+// maxValue is how many characters of a value a difference shows.
+const maxValue = 300
+
 // differences are the fields that differ between two things, as the lines of a difference. Hidden fields, such as
-// variables and the environment, are named without their values: what stands there is for the engine, and a log of CI has
-// many readers. Partly: only what the second one names.
+// variables and the environment, are named without their values: these are for the engine, and a log of CI has many
+// readers. Partly: only fields that the second one names.
 func differences(before, after any, partly bool, hiddenFields []string) (out []string, err error) {
 	was, err := fieldsOf(before)
 	if err != nil {
@@ -355,7 +355,6 @@ func differences(before, after any, partly bool, hiddenFields []string) (out []s
 		top, _, _ := strings.Cut(field, ".")
 		named[top] = true
 	}
-	const most = 300 // characters of a value
 	all := maps.Clone(was)
 	maps.Copy(all, now)
 	for _, field := range slices.Sorted(maps.Keys(all)) {
@@ -373,10 +372,10 @@ func differences(before, after any, partly bool, hiddenFields []string) (out []s
 			out = append(out, "~ "+field+" (changed, not shown)")
 		default:
 			if had {
-				out = append(out, "- "+field+": "+text.Cut(old, most))
+				out = append(out, "- "+field+": "+text.Cut(old, maxValue))
 			}
 			if has {
-				out = append(out, "+ "+field+": "+text.Cut(value, most))
+				out = append(out, "+ "+field+": "+text.Cut(value, maxValue))
 			}
 		}
 	}

@@ -13,19 +13,19 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// targets are what a pool can be assigned to.
+// targets are the flags for the assignments of a pool.
 type targets struct {
 	Name      string   `arg:"" help:"The pool."`
 	Workspace []string `short:"w" help:"A workspace. May be repeated, as all of these."`
 	Project   []string `short:"p" help:"A project, with all projects below it."`
 	Stack     []string `help:"The workspaces that have this stack."`
 	Namespace []string `help:"The workspaces that have this namespace."`
-	All       bool     `help:"Every workspace. Names are kept, and act when this is taken away."`
+	All       bool     `help:"Every workspace. Names are kept, and take effect when this is removed."`
 }
 
 func (t targets) assignments() (api.Assignments, error) {
 	if !t.All && len(t.Workspace)+len(t.Project)+len(t.Stack)+len(t.Namespace) == 0 {
-		return api.Assignments{}, cli.Usage(errors.New("name what for: --workspace, --project, --stack, --namespace or --all"))
+		return api.Assignments{}, cli.Usage(errors.New("name the targets: --workspace, --project, --stack, --namespace or --all"))
 	}
 	return api.Assignments{All: t.All, Workspaces: t.Workspace, Projects: t.Project, Stacks: t.Stack, Namespaces: t.Namespace}, nil
 }
@@ -43,7 +43,7 @@ func (c *poolAssign) Run(a *cli.App, cl *client.Client) error {
 
 type poolUnassign struct{ targets }
 
-// Run takes assignments away.
+// Run removes assignments.
 func (c *poolUnassign) Run(a *cli.App, cl *client.Client) error {
 	from, err := c.assignments()
 	if err != nil {
@@ -58,7 +58,7 @@ func assign(a *cli.App, cl *client.Client, pool string, in api.AssignmentChange)
 		return err
 	}
 	if p.AssignedToAll && !in.Add.All {
-		a.Say("every workspace may use pool %s: the names that it is assigned to act when you take that away with dayfly pool unassign %s --all", p.Name, p.Name)
+		a.Say("every workspace may use pool %s: the names that it is assigned to take effect when you remove that with dayfly pool unassign %s --all", p.Name, p.Name)
 	}
 	return a.Done(p, "pool %s is assigned to %s", p.Name, assignedTo(p))
 }

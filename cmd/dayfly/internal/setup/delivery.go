@@ -15,13 +15,13 @@ import (
 // DeliveryCommands are the commands of dayfly delivery.
 type DeliveryCommands struct {
 	List   deliveryList   `cmd:"" help:"List deliveries, the newest first."`
-	Replay deliveryReplay `cmd:"" help:"Let deliveries that have failed be tried again."`
+	Replay deliveryReplay `cmd:"" help:"Retry failed deliveries."`
 }
 
 type deliveryList struct {
 	State string `enum:"waiting,claimed,done,failed," default:"" placeholder:"STATE" help:"Only those in this state: waiting, claimed, done or failed."`
 	For   string `placeholder:"NAME" help:"Only those that this notification or git host wants."`
-	Limit int    `default:"50" help:"Most deliveries that are listed."`
+	Limit int    `default:"50" help:"How many at most."`
 }
 
 // Run prints the list.
@@ -33,9 +33,9 @@ func (c *deliveryList) Run(a *cli.App, cl *client.Client) error {
 		return cl.Deliveries(ctx, api.DeliveryFilter{State: c.State, For: c.For, Cursor: cursor, Limit: limit})
 	}
 	now := time.Now()
-	more, err := cli.ListUpTo(a, c.Limit, page, "no such deliveries", []string{"DELIVERY", "FOR", "WHAT", "ABOUT", "STATE", "TRIES", "AGE", "DETAIL"}, func(d api.Delivery) []string {
-		what, about := d.About()
-		return []string{d.ID, d.For, what, cli.Dash(about), d.State, fmt.Sprint(d.Attempts), text.Duration(now.Sub(d.CreatedAt)), cli.Dash(text.Cut(d.Detail, 100))}
+	more, err := cli.ListUpTo(a, c.Limit, page, "no such deliveries", []string{"DELIVERY", "FOR", "EVENT", "ABOUT", "STATE", "TRIES", "AGE", "DETAIL"}, func(d api.Delivery) []string {
+		event, about := d.About()
+		return []string{d.ID, d.For, event, cli.Dash(about), d.State, fmt.Sprint(d.Attempts), text.Duration(now.Sub(d.CreatedAt)), cli.Dash(text.Cut(d.Detail, 100))}
 	})
 	if err == nil && more {
 		a.Say("there are more: list them with --limit")

@@ -30,7 +30,7 @@ type workspaceDiscover struct {
 	Force   bool   `help:"Replace files that differ."`
 }
 
-// Run finds the workspaces, writes their files and prints what was found.
+// Run finds the workspaces, writes their files and prints a table of them.
 func (c *workspaceDiscover) Run(a *cli.App) error {
 	if c.Ref != "" && c.GitURL == "" {
 		return cli.Usage(errors.New("--ref: goes with --git-url"))
@@ -69,7 +69,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
 	base := ""
 	if c.Out != "-" {
-		if err := os.MkdirAll(c.Out, 0o755); err != nil { //nolint:gosec // its files are for everybody who reads the code
+		if err := os.MkdirAll(c.Out, 0o755); err != nil { //nolint:gosec // everybody who reads the code may read its files
 			return cli.Usage(err)
 		}
 		abs, err := filepath.Abs(c.Out)
@@ -109,7 +109,7 @@ func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
 		}
 	}
 	if len(differ) > 0 && !c.Force {
-		return cli.Usage(fmt.Errorf("%s in %s differ from what was found, such as %s: nothing was written; --force replaces them", text.Count(len(differ), "file"), c.Out, differ[0]))
+		return cli.Usage(fmt.Errorf("%s in %s differ from the discovered settings, such as %s: nothing was written; --force replaces them", text.Count(len(differ), "file"), c.Out, differ[0]))
 	}
 	for file, doc := range files {
 		if err := disk.Replace(file, doc); err != nil {
@@ -122,7 +122,7 @@ func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
 	return nil
 }
 
-// foundTables prints what was taken, what was not, and what somebody must look at.
+// foundTables prints the workspaces that were found, the directories that were left out, and the notes.
 func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 	taken := term.NewTable("WORKSPACE", "DIRECTORY", "ENGINE", "BACKEND", "WHY")
 	about := map[string][]string{}
@@ -157,11 +157,11 @@ func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 		return cmp.Or(len(about[y])-len(about[x]), strings.Compare(about[x][0], about[y][0]), strings.Compare(x, y))
 	})
 	for _, note := range notes {
-		who := about[note][0]
+		names := about[note][0]
 		if more := len(about[note]) - 1; more > 0 {
-			who += fmt.Sprintf(" and %d more", more)
+			names += fmt.Sprintf(" and %d more", more)
 		}
-		b.WriteString("! " + term.Clean(who+": "+note) + "\n")
+		b.WriteString("! " + term.Clean(names+": "+note) + "\n")
 	}
 	fmt.Fprintf(&b, "%s, %d left out\n", text.Count(len(found.Workspaces), "workspace"), len(found.Left))
 	_, err := io.WriteString(w, "\n"+b.String())

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	drainEvery = 2 * time.Second // between looks at what still runs in a pool
+	drainEvery = 2 * time.Second // between two requests for the runs of a pool
 	maxShown   = 200             // workflows that a drain lists
 )
 
@@ -27,14 +27,14 @@ func pause(a *cli.App, cl *client.Client, pool string, paused bool) error {
 	return err
 }
 
-// running is what still runs in a pool.
+// running are the active workflows of a pool.
 func running(ctx context.Context, cl *client.Client, pool string) ([]api.Workflow, error) {
 	page, err := cl.Workflows(ctx, client.Filter{Pool: pool, State: "active", Limit: maxShown})
 	return page.Items, err
 }
 
-// still says what runs in a pool.
-func still(runs []api.Workflow, now time.Time) string {
+// runLines are a line for each run of a pool.
+func runLines(runs []api.Workflow, now time.Time) string {
 	var b strings.Builder
 	for _, w := range runs {
 		since := w.SubmittedAt
@@ -70,7 +70,7 @@ func (c *poolPause) Run(a *cli.App, cl *client.Client) error {
 	}
 	text := "nothing runs in it"
 	if len(runs) > 0 {
-		text = "this goes on:" + still(runs, time.Now())
+		text = "these runs go on:" + runLines(runs, time.Now())
 	}
 	return a.Done(map[string]any{"paused": c.Name, "running": runs}, "pool %s is paused and claims nothing; %s\nlet it claim again with dayfly pool resume %s", c.Name, text, c.Name)
 }
@@ -109,15 +109,15 @@ func (c *poolDrain) Run(a *cli.App, cl *client.Client) error {
 		ctx, cancel = context.WithTimeout(a.Ctx, c.Timeout)
 	}
 	defer cancel()
-	told := -1
+	reported := -1
 	err = new(cli.Poll).Until(ctx, func() (bool, error) {
 		now, err := running(ctx, cl, c.Name)
 		if err != nil {
 			return false, err
 		}
-		if runs = now; len(runs) > 0 && len(runs) != told {
-			a.Say("pool %s is paused and claims nothing; waiting for what still runs:%s", c.Name, still(runs, time.Now()))
-			told = len(runs)
+		if runs = now; len(runs) > 0 && len(runs) != reported {
+			a.Say("pool %s is paused and claims nothing; waiting for these runs:%s", c.Name, runLines(runs, time.Now()))
+			reported = len(runs)
 		}
 		return len(runs) == 0, nil
 	}, drainEvery)
@@ -128,7 +128,7 @@ func (c *poolDrain) Run(a *cli.App, cl *client.Client) error {
 	case a.Ctx.Err() != nil:
 		return &cli.ExitError{Code: cli.ExitInterrupted, Err: errors.New("interrupted: " + stays)}
 	case ctx.Err() != nil:
-		return &cli.ExitError{Code: cli.ExitTimeout, Err: fmt.Errorf("this still runs after %s:%s\n%s", c.Timeout, still(runs, time.Now()), stays)}
+		return &cli.ExitError{Code: cli.ExitTimeout, Err: fmt.Errorf("these still run after %s:%s\n%s", c.Timeout, runLines(runs, time.Now()), stays)}
 	}
 	return fmt.Errorf("%w; %s", err, stays)
 }
@@ -137,7 +137,7 @@ type poolRunners struct {
 	Name string `arg:"" help:"The pool."`
 }
 
-// Run prints the pool's instances and what each has.
+// Run prints the pool's instances and the workflows of each.
 func (c *poolRunners) Run(a *cli.App, cl *client.Client) error {
 	page, err := cl.Runners(a.Ctx, c.Name)
 	if err != nil {

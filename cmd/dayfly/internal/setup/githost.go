@@ -8,7 +8,7 @@ import (
 // GitHostCommands are the commands of dayfly git-host.
 type GitHostCommands struct {
 	SettingCommands
-	RotateSecret gitHostSecret `cmd:"" help:"Make the secret of its webhook anew and print it, this once."`
+	RotateSecret gitHostSecret `cmd:"" help:"Print a new secret of its webhook, once."`
 }
 
 type gitHostSecret struct {
@@ -24,6 +24,6 @@ func (c *gitHostSecret) Run(a *cli.App, cl *client.Client) error {
 	if a.JSON() {
 		return a.Encode(s)
 	}
-	a.Say("the webhook is sent to %s, as application/json; its secret is shown this once, and the one before has stopped", s.URL)
+	a.Say("the webhook is sent to %s, as application/json; its secret is shown only once, and the previous one is no longer valid", s.URL)
 	return a.Print("%s", s.Secret)
 }

@@ -15,7 +15,7 @@ import (
 
 // GraphCommand is dayfly graph.
 type GraphCommand struct {
-	Workspace string `arg:"" optional:"" help:"Only what this workspace waits for and feeds; default all that depend on others."`
+	Workspace string `arg:"" optional:"" help:"Only the workspaces that this one waits for and feeds; default all that depend on others."`
 }
 
 // Run prints which workspaces depend on which.
@@ -83,8 +83,8 @@ type branch struct {
 // seenBefore marks a workspace whose own branches are drawn above.
 const seenBefore = " (*)"
 
-// drawn draws a graph as trees. Without a name, each workspace that waits for none begins one, and those that wait for it
-// are below it. With a name, what the workspace waits for and what it feeds are two trees.
+// drawn draws a graph as trees. Without a name, each workspace that waits for none begins one, and those that wait
+// for it are below it. With a name, there are two trees: the workspaces that it waits for, and those that it feeds.
 func drawn(g api.Graph, name string, style term.Style) string {
 	feeds, waits := map[string][]branch{}, map[string][]branch{}
 	for _, d := range g.Dependencies {

@@ -20,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// nameOf is the name of what a document describes, or what is wrong with it.
+// nameOf is the name of the thing that a document describes, or the mistake in it.
 func nameOf(doc workspacefile.Document) (name string, err error) {
 	switch v := doc.Value.(type) {
 	case api.Workspace:
@@ -43,12 +43,12 @@ func nameOf(doc workspacefile.Document) (name string, err error) {
 	return "", fmt.Errorf("name: give the %s a name", doc.Kind)
 }
 
-// planner finds out what would become of documents, before anything is changed.
+// planner finds the changes that documents ask for, before anything is changed.
 type planner struct {
 	a                *cli.App
 	cl               *client.Client
 	docs             []workspacefile.Document
-	workspaces       map[string]api.Workspace // that there are
+	workspaces       map[string]api.Workspace // that exist
 	organizationName func() (string, error)   // asked for once
 }
 
@@ -116,7 +116,7 @@ func (p *planner) described(of, name string) bool {
 	})
 }
 
-// names are those of what there is, or will be, of a kind.
+// names are the names of a kind that exist, or will.
 func (p *planner) names(ctx context.Context, of string) (names []string) {
 	k, _ := kind.Of(of)
 	for _, c := range Candidates(ctx, p.cl, k) {
@@ -130,7 +130,7 @@ func (p *planner) names(ctx context.Context, of string) (names []string) {
 	return names
 }
 
-// knows refuses a name in a field of a document if it names nothing that there is, or will be.
+// knows refuses a name in a field of a document if nothing of that name exists, or will.
 func (p *planner) knows(ctx context.Context, field, of string, names ...string) error {
 	for _, name := range names {
 		var err error
@@ -171,7 +171,7 @@ func (p *planner) workspace(ctx context.Context, ch *Change, want api.Workspace)
 	refusal, _ := errors.AsType[*workflow.Error](err)
 	switch {
 	case refusal != nil && (refusal.Field == "pool" && p.described(kind.Pool, want.Pool) || refusal.Field == "project" && p.described(kind.Project, want.Project) || p.dependsOnDescribed(refusal.Field, want)):
-		would, outcome = want, api.OutcomeCreated // what it names is made before it, and then it is checked again
+		would, outcome = want, api.OutcomeCreated // the things that it names are made before it, and then it is checked again
 		if there {
 			would.ID, outcome = have.ID, api.OutcomeChanged
 		}
@@ -186,8 +186,8 @@ func (p *planner) workspace(ctx context.Context, ch *Change, want api.Workspace)
 	return nil
 }
 
-// dependsOnDescribed reports whether a refusal is about a workspace that a document describes too: it is made before, or
-// stops to depend on others before.
+// dependsOnDescribed reports whether a refusal is about a workspace that a document describes too: it is made
+// before, or stops to depend on others before.
 func (p *planner) dependsOnDescribed(field string, want api.Workspace) bool {
 	for i, in := range want.Inputs {
 		if field == fmt.Sprintf("inputs[%d].workspace", i) {
@@ -202,9 +202,9 @@ func (p *planner) dependsOnDescribed(field string, want api.Workspace) bool {
 	return false
 }
 
-// settled compares what a document says with what there is: all of it, or partly, where settings that the document does
-// not name stay as they are. do makes it so.
-func (ch *Change) settled(have, want any, partly bool, do func(context.Context) error) (err error) {
+// compare sets the outcome by the difference between a document and the existing thing: all of it, or partly, where
+// settings that the document does not name stay as they are. do makes the change.
+func (ch *Change) compare(have, want any, partly bool, do func(context.Context) error) (err error) {
 	outcome := api.OutcomeUnchanged
 	if ch.Changes, err = differences(have, want, partly, ch.hidden); len(ch.Changes) > 0 {
 		outcome = api.OutcomeChanged
@@ -238,8 +238,8 @@ func (p *planner) pool(ctx context.Context, ch *Change, want api.PoolSettings) e
 	if err == nil {
 		ch.stage = kind.StageAssignments
 		compared := want
-		compared.Version = 0 // it says of what this is a change, and changes nothing itself
-		return ch.settled(asPool(have), compared, true, func(ctx context.Context) error {
+		compared.Version = 0 // it conditions the change and is no part of it
+		return ch.compare(asPool(have), compared, true, func(ctx context.Context) error {
 			_, err := p.cl.UpdatePool(ctx, name, want)
 			return err
 		})
@@ -281,7 +281,7 @@ func (p *planner) project(ctx context.Context, ch *Change, want api.ProjectSetti
 	if err == nil {
 		compared := want
 		compared.Version = 0 // as of a pool
-		return ch.settled(asProject(have), compared, true, func(ctx context.Context) error {
+		return ch.compare(asProject(have), compared, true, func(ctx context.Context) error {
 			change := want
 			change.Name = nil
 			_, err := p.cl.UpdateProject(ctx, name, change)
@@ -326,12 +326,12 @@ func (p *planner) organization(ctx context.Context, ch *Change, want api.Organiz
 	}
 	compared := want
 	compared.Version = 0 // as of a pool
-	err = ch.settled(asOrganization(have), compared, true, func(ctx context.Context) error {
+	err = ch.compare(asOrganization(have), compared, true, func(ctx context.Context) error {
 		_, err := p.cl.UpdateOrganization(ctx, want)
 		return err
 	})
 	if strings.Contains(strings.Join(ch.Changes, "\n"), "_retention_days: ") {
-		ch.ask = "what is older than the days that the organization is given is deleted within minutes, and cannot be brought back"
+		ch.ask = "data older than the days that the files name is deleted within minutes, and cannot be restored"
 	}
 	return err
 }
@@ -355,13 +355,13 @@ func (p *planner) setting(ctx context.Context, ch *Change, want api.Setting) err
 	if err := p.knowsAll(ctx, k, want, have); err != nil || missing != nil {
 		return err
 	}
-	return ch.settled(have.Normal(org), want.Normal(org), false, func(ctx context.Context) error {
+	return ch.compare(have.Normal(org), want.Normal(org), false, func(ctx context.Context) error {
 		_, _, err := p.cl.PutSetting(ctx, want)
 		return err
 	})
 }
 
-// knowsAll refuses names in a setting that name nothing. What it names already may be of what was deleted since.
+// knowsAll refuses unknown names in a setting. Names that it has already may be of things that were deleted since.
 func (p *planner) knowsAll(ctx context.Context, k kind.Kind, want, have api.Setting) (err error) {
 	for _, field := range slices.Sorted(maps.Keys(k.Refs)) {
 		var known []string
@@ -382,8 +382,8 @@ func namesAt(s api.Setting, field string) []string {
 	return []string{fieldAt(reflect.ValueOf(s), field).String()}
 }
 
-// The functions below are the settings of a thing that there is, as a document describes them: what the control plane
-// says of it is left out.
+// The functions below are the settings of an existing thing, as a document describes them: without the fields that
+// the control plane sets.
 
 func asPool(p api.Pool) api.PoolSettings {
 	types := append([]workflow.Type{}, p.EnabledTypes...)

@@ -14,7 +14,7 @@ import (
 
 // OrganizationCommands are the commands of dayfly organization.
 type OrganizationCommands struct {
-	Show   organizationShow   `cmd:"" aliases:"get" help:"Show the default pool, the limit, what must be approved, and for how long workflows, logs, artifacts and the audit trail are kept."`
+	Show   organizationShow   `cmd:"" aliases:"get" help:"Show the default pool, the limit, the required approvals, and how long workflows, logs, artifacts and the audit trail are kept."`
 	Update organizationUpdate `cmd:"" help:"Change the settings that you name."`
 }
 
@@ -34,13 +34,13 @@ type organizationUpdate struct {
 	LogDays      *int    `placeholder:"DAYS" help:"Days for which logs are kept: 7, 30, 90, 180 or 400; default 90."`
 	ArtifactDays *int    `placeholder:"DAYS" help:"Days for which artifacts are kept: 7, 30, 90, 180 or 400; default 90."`
 	AuditDays    *int    `placeholder:"DAYS" help:"Days for which the audit trail is kept; 0, the default, means for ever."`
-	Limit        *int    `placeholder:"N" help:"Most active workflows; 0, the default, means the limit of the installation."`
+	Limit        *int    `placeholder:"N" help:"Maximum active workflows; 0, the default, means the limit of the installation."`
 	DefaultPool  *string `placeholder:"POOL" help:"Pool of workspaces for which neither they nor their projects name one; default the built-in one."`
 	approvalFlags
 	cli.Confirmed
 }
 
-// Run changes the settings. It asks, because a shorter time deletes what is older.
+// Run changes the settings. It asks, because a shorter time deletes older data.
 func (c *organizationUpdate) Run(a *cli.App, cl *client.Client) error {
 	approval, err := c.approval()
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *organizationUpdate) Run(a *cli.App, cl *client.Client) error {
 		return cli.Usage(errors.New("name what to change: --workflow-days, --log-days, --artifact-days, --audit-days, --limit, --default-pool or --approval"))
 	}
 	if c.WorkflowDays != nil || c.LogDays != nil || c.ArtifactDays != nil || c.AuditDays != nil {
-		if err := c.Confirm(a, "what is older than the days that you name is deleted within minutes, and cannot be brought back"); err != nil {
+		if err := c.Confirm(a, "data older than the days that you name is deleted within minutes, and cannot be restored"); err != nil {
 			return err
 		}
 	}

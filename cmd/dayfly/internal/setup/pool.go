@@ -22,22 +22,22 @@ type PoolCommands struct {
 	Show        poolShow       `cmd:"" aliases:"get" help:"Show a pool and its runners."`
 	Update      poolUpdate     `cmd:"" help:"Change the settings that you name."`
 	Assign      poolAssign     `cmd:"" help:"Let workspaces, projects, stacks or namespaces use a pool."`
-	Unassign    poolUnassign   `cmd:"" help:"Take that away."`
+	Unassign    poolUnassign   `cmd:"" help:"Remove such assignments."`
 	SetDefault  poolSetDefault `cmd:"" help:"Make a pool the organization's default."`
 	Explain     poolExplain    `cmd:"" help:"Say which pools would get a workflow of a workspace, and why the others would not."`
 	Runners     poolRunners    `cmd:"" help:"Show a pool's runners and what each runs."`
-	Pause       poolPause      `cmd:"" help:"Claim nothing more; what runs goes on."`
+	Pause       poolPause      `cmd:"" help:"Claim no more workflows; running ones go on."`
 	Drain       poolDrain      `cmd:"" help:"Pause, and wait until nothing runs."`
 	Resume      poolResume     `cmd:"" help:"Claim again."`
-	RotateToken poolRotate     `cmd:"" help:"Make a new token and print it, once."`
+	RotateToken poolRotate     `cmd:"" help:"Print a new token, once."`
 	Delete      poolDelete     `cmd:"" help:"Delete a pool."`
 }
 
 // poolSettings are the flags that creating and changing a pool share. A flag that is not given
 // stays nil: it changes nothing.
 type poolSettings struct {
-	Description   *string  `help:"What the pool is for."`
-	Concurrency   *int     `help:"Most active workflows; 0 means no limit."`
+	Description   *string  `help:"Description of the pool."`
+	Concurrency   *int     `help:"Maximum active workflows; 0 means no limit."`
 	Type          []string `name:"type" help:"A workflow type to run; default all. May be repeated."`
 	AllTypes      bool     `help:"Run all types again."`
 	RolePath      *string  `help:"Path of the roles that its tasks may assume, such as /dayfly/POOL/; empty means any that the account's policies allow."`
@@ -48,8 +48,8 @@ type poolSettings struct {
 	Stack         []string `help:"Let only the workspaces of this stack use it."`
 	Namespace     []string `help:"Let only the workspaces of this namespace use it."`
 	AllWorkspaces bool     `help:"Let all workspaces use the pool again."`
-	Label         []string `help:"A label of the pool: a workspace that wants labels goes to the pools that have them all. May be repeated; the labels before go."`
-	NoLabels      bool     `help:"Take all labels away."`
+	Label         []string `help:"A label of the pool: a workspace that wants labels goes to the pools that have them all. May be repeated; the previous labels are replaced."`
+	NoLabels      bool     `help:"Remove all labels."`
 	Disabled      *bool    `negatable:"" help:"Claim no workflows."`
 }
 
@@ -69,13 +69,13 @@ func (p poolSettings) settings() (api.PoolSettings, error) {
 	if p.NoLabels || len(p.Label) > 0 {
 		s.Labels = given(p.Label)
 	}
-	if p.AllWorkspaces || named > 0 { // what was assigned before goes
+	if p.AllWorkspaces || named > 0 { // all previous assignments are replaced
 		s.AssignedToAll, s.AssignedWorkspaces, s.AssignedProjects, s.AssignedStacks, s.AssignedNamespaces = &p.AllWorkspaces, given(p.Workspace), given(p.Project), given(p.Stack), given(p.Namespace)
 	}
 	return s, nil
 }
 
-// given is a list as a setting: an empty one takes away what was there.
+// given is a list as a setting: an empty one removes the previous items.
 func given(list []string) *[]string { return new(append([]string{}, list...)) }
 
 type poolCreate struct {
@@ -133,7 +133,7 @@ func poolStatus(p api.Pool) string {
 	return p.Status
 }
 
-// assignedTo says what a pool is assigned to.
+// assignedTo lists the assignments of a pool.
 func assignedTo(p api.Pool) string {
 	if p.AssignedToAll {
 		return "all workspaces"
@@ -289,7 +289,7 @@ func (c *poolDelete) Run(a *cli.App, cl *client.Client) error {
 	if err := cl.DeletePool(a.Ctx, c.Name); err != nil {
 		return err
 	}
-	if left, err := cl.Pool(a.Ctx, c.Name); err == nil && left.Status == "closed" {
+	if p, err := cl.Pool(a.Ctx, c.Name); err == nil && p.Status == "closed" {
 		return a.Done(map[string]string{"closed": c.Name}, "pool %s is closed: it takes nothing new, and is deleted when the workflows submitted meanwhile have ended", c.Name)
 	}
 	return a.Done(map[string]string{"deleted": c.Name}, "pool %s is deleted", c.Name)

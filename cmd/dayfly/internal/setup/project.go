@@ -90,7 +90,7 @@ func (c *projectShow) Run(a *cli.App, cl *client.Client) error {
 // projectSettings are the flags that creating and changing a project share.
 type projectSettings struct {
 	Parent      *string `help:"The project above it; default global. A project that is moved takes those below it along."`
-	Description *string `help:"What the project is."`
+	Description *string `help:"Description of the project."`
 	Pool        *string `help:"Pool of its workspaces, and of those in the projects below it, that name none; empty takes that of the project above it."`
 	approvalFlags
 }

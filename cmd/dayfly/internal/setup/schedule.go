@@ -10,11 +10,11 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
-// scheduledRuns prints what a schedule has done and will do about each workspace.
+// scheduledRuns prints the last and the next run of each workspace of a schedule.
 func scheduledRuns(a *cli.App, cl *client.Client, name string) error {
-	const most = 200
-	runs, more, err := cli.Gather(a, most, func(ctx context.Context, cursor string, limit int) (api.Page[api.ScheduledRun], error) {
-		return cl.ScheduledRuns(ctx, name, cursor, limit)
+	const limit = 200
+	runs, more, err := cli.Gather(a, limit, func(ctx context.Context, cursor string, n int) (api.Page[api.ScheduledRun], error) {
+		return cl.ScheduledRuns(ctx, name, cursor, n)
 	})
 	if err != nil {
 		return err
@@ -23,11 +23,11 @@ func scheduledRuns(a *cli.App, cl *client.Client, name string) error {
 		return err
 	}
 	if more {
-		a.Say("there are more: these are the first %s", text.Count(most, "workspace"))
+		a.Say("there are more: these are the first %s", text.Count(limit, "workspace"))
 	}
 	t := term.NewTable("WORKSPACE", "NEXT", "LAST", "RUN", "STATE", "NOTE")
 	for _, r := range runs {
 		t.Row(r.Workspace, minute(r.NextAt), minute(r.LastAt), cli.Dash(r.Workflow), cli.Dash(string(r.State)), cli.Dash(r.Otherwise()))
 	}
-	return t.Write(a.Stdout, a.Style(), "no workspaces: it names none that there is")
+	return t.Write(a.Stdout, a.Style(), "no workspaces: none that it names exists")
 }

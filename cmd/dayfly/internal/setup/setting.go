@@ -18,15 +18,15 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/kind"
 )
 
-// SettingCommands are the commands of each kind of settings. The group that they stand in says which kind, and the table
-// of kinds what they do.
+// SettingCommands are the commands of each kind of settings. Their group determines the kind, and the table of kinds
+// describes it.
 type SettingCommands struct {
 	List   settingList   `cmd:""`
 	Show   settingShow   `cmd:"" aliases:"get"`
 	Delete settingDelete `cmd:""`
 }
 
-// afterSetting prints what there is to say of a setting of a kind beside its fields.
+// afterSetting prints facts about a setting of a kind beside its fields.
 var afterSetting = map[string]func(a *cli.App, cl *client.Client, name string) error{kind.Schedule: scheduledRuns}
 
 // CommandKind is the kind of settings whose commands a group has.
@@ -101,7 +101,7 @@ func (c *settingDelete) Run(a *cli.App, cl *client.Client) error {
 	return c.Delete(a, k.Noun(), c.Name, k.Loss, func(ctx context.Context, name string) error { return cl.DeleteSetting(ctx, k, name) })
 }
 
-// cell is what a column says of a setting.
+// cell is the text of a column for a setting.
 func cell(s api.Setting, column kind.Column, now time.Time) string {
 	var said []string
 	separator := " "
@@ -131,7 +131,8 @@ func cell(s api.Setting, column kind.Column, now time.Time) string {
 	return cmp.Or(strings.Join(said, separator), column.Else, "-")
 }
 
-// writeFields writes the fields of a setting that are set, one to a line, and each item of a list of things on its own.
+// writeFields writes the fields of a setting that are set, one to a line, and each item of a list of things on its
+// own.
 func writeFields(b *strings.Builder, k kind.Kind, s api.Setting) {
 	v, width := reflect.ValueOf(s), len(k.Noun())
 	labels := make([]string, v.NumField())
@@ -155,7 +156,7 @@ func writeFields(b *strings.Builder, k kind.Kind, s api.Setting) {
 	}
 }
 
-// valueText says what a field holds; nothing, if it is not set.
+// valueText is the value of a field as text; empty if it is not set.
 func valueText(v reflect.Value, separator string) string {
 	if !v.IsValid() || v.IsZero() {
 		return ""
@@ -218,7 +219,7 @@ func minute(at *time.Time) string {
 	return at.Local().Format("2006-01-02 15:04")
 }
 
-// Candidates are the names of what there is of a kind, up to 200 of them; none where the control plane does not say.
+// Candidates are the existing names of a kind, up to 200 of them; none where the control plane does not answer.
 func Candidates(ctx context.Context, cl *client.Client, k kind.Kind) []cli.Candidate {
 	const limit = 200
 	switch k.Name {

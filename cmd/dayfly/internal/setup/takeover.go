@@ -50,7 +50,7 @@ const (
 	verdictNoChanges = "no changes"
 )
 
-// refusals are the reasons that say that the settings of a workspace have to change first, or what it names.
+// refusals are the reasons to change the settings of a workspace first, or the things that they refer to.
 var refusals = []workflow.Reason{
 	workflow.ReasonStateElsewhere, workflow.ReasonStateOwned, workflow.ReasonStateNotKept, workflow.ReasonSecretUnavailable, workflow.ReasonRoleUnavailable,
 	workflow.ReasonEngineNotFound, workflow.ReasonSourceFailed, workflow.ReasonSourceMoved, workflow.ReasonHookRefused, workflow.ReasonPolicyFailed,
@@ -86,7 +86,7 @@ func (c *takeoverReport) Run(a *cli.App, cl *client.Client) error {
 		return err
 	})
 	if a.Ctx.Err() != nil {
-		r.left()
+		r.sayInterrupted()
 		return &cli.ExitError{Code: cli.ExitInterrupted}
 	}
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *takeoverReport) chosen(a *cli.App, cl *client.Client) ([]api.Workspace,
 	}
 	switch {
 	case len(missing) > 0:
-		return nil, workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s, and nothing was previewed: register what is missing with dayfly apply -f FILE", text.Cut(strings.Join(missing, ", "), 300))
+		return nil, workflow.Refuse(workflow.ErrNotFound, "workspace", "there is no workspace %s, and nothing was previewed: register the missing ones with dayfly apply -f FILE", text.Cut(strings.Join(missing, ", "), 300))
 	case len(list) == 0:
 		return nil, cli.Refused(fmt.Errorf("there is no workspace in %s", strings.Join(c.Project, ", ")))
 	}
@@ -160,17 +160,18 @@ type reporter struct {
 
 	takeOver bool
 
-	mu      sync.Mutex
-	done    int
-	told    time.Time
-	waiting map[string]string // workflow by workspace
+	mu       sync.Mutex
+	done     int
+	reported time.Time
+	waiting  map[string]string // workflow by workspace
 }
 
-// preview submits a preview of a workspace, or finds the one that this report submitted before, and waits for its end.
+// preview submits a preview of a workspace, or finds the one that this report submitted before, and waits for its
+// end.
 func (r *reporter) preview(ctx context.Context, w api.Workspace) (Verdict, error) {
 	run, err := r.submit(ctx, w)
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && !errors.Is(err, workflow.ErrBusy) && !errors.Is(err, workflow.ErrUnauthenticated) && !errors.Is(err, workflow.ErrRevoked) && !errors.Is(err, workflow.ErrForbidden) {
-		return Verdict{Workspace: w.Name, Verdict: verdictRefused, Detail: refusal.Message, Fix: "change the workspace, or what it names"}, nil
+		return Verdict{Workspace: w.Name, Verdict: verdictRefused, Detail: refusal.Message, Fix: "change the workspace, or the settings that it refers to"}, nil
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -182,7 +183,7 @@ func (r *reporter) preview(ctx context.Context, w api.Workspace) (Verdict, error
 		if err := wait.For(ctx, min(200*time.Millisecond<<min(n/4, 5), 5*time.Second)); err != nil {
 			return Verdict{}, err
 		}
-		r.tell()
+		r.sayProgress()
 		if run, err = r.cl.Workflow(ctx, run.ID); err != nil {
 			return Verdict{}, err
 		}
@@ -190,11 +191,11 @@ func (r *reporter) preview(ctx context.Context, w api.Workspace) (Verdict, error
 	return judge(run), nil
 }
 
-// submit asks for the preview under a key that is the same for the same report, workspace and settings, so that a
-// command which was interrupted goes on when it is repeated. What had failed by then is previewed again, under a key
-// that is made from the run that failed.
+// submit asks for the preview under a key that is the same for the same report, workspace and settings, so that an
+// interrupted command goes on when it is repeated. A failed preview is submitted again, under a key that is made from
+// the run that failed.
 func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, error) {
-	const maxRounds = 100
+	const maxTries = 100
 	low := -50
 	in := api.Submit{
 		Workspace: w.Name, Type: workflow.Deployment, Operation: workflow.Preview,
@@ -206,7 +207,7 @@ func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, e
 		return api.Workflow{}, err
 	}
 	last := ""
-	for range maxRounds {
+	for range maxTries {
 		key := fmt.Sprintf("takeover-%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %q %t", r.name, settings, last, in.TakeOver)))
 		if ctx.Err() != nil {
 			return api.Workflow{}, context.Cause(ctx)
@@ -217,10 +218,10 @@ func (r *reporter) submit(ctx context.Context, w api.Workspace) (api.Workflow, e
 		}
 		last = run.ID
 	}
-	return api.Workflow{}, fmt.Errorf("workspace %s was previewed %d times in a day under this name: give the report another one with --name", w.Name, maxRounds)
+	return api.Workflow{}, fmt.Errorf("workspace %s was previewed %d times in a day under this name: give the report another one with --name", w.Name, maxTries)
 }
 
-// submitOne also waits for its answer after an interrupt: what goes on must be named.
+// submitOne also waits for its answer after an interrupt: previews that go on must be named.
 func (r *reporter) submitOne(ctx context.Context, key string, in api.Submit) (api.Workflow, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cli.SubmitTimeout)
 	defer cancel()
@@ -242,7 +243,7 @@ func judge(run api.Workflow) Verdict {
 		}
 	case slices.Contains(refusals, run.Reason):
 		v.Verdict, v.Fix = verdictRefused, runtext.ToDo(run)
-	default: // what credentials an engine lacks is in its detail
+	default: // the detail says which credentials an engine lacks
 		v.Verdict, v.Fix = verdictFailed, cmp.Or(runtext.ToDo(run), "see dayfly why "+run.ID)
 	}
 	return v
@@ -257,26 +258,26 @@ func (r *reporter) ended(workspace string) {
 	}
 }
 
-// tell says now and then how far the report is.
-func (r *reporter) tell() {
+// sayProgress says now and then how far the report is.
+func (r *reporter) sayProgress() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if r.told.IsZero() {
-		r.told = now
+	if r.reported.IsZero() {
+		r.reported = now
 	}
-	if now.Sub(r.told) < 10*time.Second {
+	if now.Sub(r.reported) < 10*time.Second {
 		return
 	}
-	r.told = now
+	r.reported = now
 	for _, workspace := range slices.Sorted(maps.Keys(r.waiting)) {
 		r.a.Say("previewed %d of %d; %s not ended, such as %s of %s: dayfly why %s", r.done, r.of, text.Are(len(r.waiting), "preview"), r.waiting[workspace], workspace, r.waiting[workspace])
 		return
 	}
 }
 
-// left says what goes on after the command was interrupted.
-func (r *reporter) left() {
+// sayInterrupted lists the previews that go on after an interrupt.
+func (r *reporter) sayInterrupted() {
 	r.a.Say("interrupted: previewed %d of %d", r.done, r.of)
 	for _, workspace := range slices.Sorted(maps.Keys(r.waiting)) {
 		r.a.Say("  %s of %s goes on; dayfly workflow cancel %s ends it", r.waiting[workspace], workspace, r.waiting[workspace])

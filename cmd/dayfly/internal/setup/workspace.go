@@ -96,7 +96,7 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 	}
 	line("var files", strings.Join(w.VarFiles, ", "))
 	var around api.Activity
-	if !a.JSON() { // what is for programs has the settings alone
+	if !a.JSON() { // the result for programs has the settings alone
 		if around, err = cl.WorkspaceActivity(a.Ctx, c.Name); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 		line("feeds", dependencyText(d.Workspace, d.Outputs))
 	}
 	if at := around.OutputsAt; at != nil {
-		line("outputs", "left "+at.Local().Format("2006-01-02 15:04:05"))
+		line("outputs", "stored "+at.Local().Format("2006-01-02 15:04:05"))
 	}
 	if x := w.Applied; x != nil {
 		line("applied", x.Commit+" by "+x.Workflow)

@@ -1,5 +1,5 @@
 // Package signin gets a token of a person from an OIDC issuer: in a browser on this machine, or by a code that the
-// person types in elsewhere. What an issuer is asked and how its answers are checked is in package oidc.
+// person types in elsewhere. The requests to an issuer and the checks of its answers are in package oidc.
 package signin
 
 import (
@@ -20,8 +20,8 @@ const Patience = 5 * time.Minute
 
 const (
 	answerTime  = 30 * time.Second // for the browser's request
-	maxWords    = 300              // bytes of what an issuer says in an error
-	devicePause = 5 * time.Second  // between two polls where the issuer names none, and what slow_down adds (RFC 8628)
+	maxWords    = 300              // bytes of an issuer's text in an error
+	devicePause = 5 * time.Second  // between two polls where the issuer names none; slow_down adds the same (RFC 8628)
 )
 
 // Config says with which issuer somebody logs in, and how to talk to the person.
@@ -36,7 +36,7 @@ type Config struct {
 	Wait func(context.Context, time.Duration) error  // nil: time passes
 }
 
-// begin reads what the issuer says of itself.
+// begin reads the issuer's discovery document.
 func (cfg *Config) begin(ctx context.Context) (*oidc.Login, error) {
 	if cfg.Wait == nil {
 		cfg.Wait = wait.For
@@ -49,10 +49,10 @@ func (cfg *Config) begin(ctx context.Context) (*oidc.Login, error) {
 }
 
 // private refuses an address to which a code or token would go in clear text over a network.
-func private(what, address string) error {
+func private(name, address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !outbound.Loopback(u.Hostname())) {
-		return fmt.Errorf("%s is %s: it must begin with https://", what, text.Quote(address, maxWords))
+		return fmt.Errorf("%s is %s: it must begin with https://", name, text.Quote(address, maxWords))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ import (
 // stage is an issuer that answers as a test says. The strict one is in test/issuer; this one lies.
 type stage struct {
 	*httptest.Server
-	found  map[string]any // in place of what its metadata says
+	found  map[string]any // in place of its metadata
 	tokens []http.HandlerFunc
 	asked  []url.Values
 	device map[string]any

@@ -20,7 +20,7 @@ type Live struct {
 // NewLive makes a Live that writes to w.
 func NewLive(w io.Writer, style Style) *Live { return &Live{w: w, style: style} }
 
-// Style returns what the writer can show.
+// Style returns the style of the writer.
 func (l *Live) Style() Style { return l.style }
 
 // Line writes a line above the status.
@@ -77,8 +77,8 @@ func (l *Live) draw() {
 		return
 	}
 	text := []rune(l.status)
-	if most := l.style.Width - 1; most > 0 && len(text) > most {
-		text = text[:most]
+	if limit := l.style.Width - 1; limit > 0 && len(text) > limit {
+		text = text[:limit]
 	}
 	l.write(l.style.Dim(string(text)))
 }

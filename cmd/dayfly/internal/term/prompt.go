@@ -13,8 +13,8 @@ import (
 	xterm "golang.org/x/term"
 )
 
-// ErrLeft means that somebody left a prompt without an answer, by Ctrl-C or Ctrl-D.
-var ErrLeft = errors.New("left at the prompt")
+// ErrAborted means that the user ended a prompt without an answer, by Ctrl-C or Ctrl-D.
+var ErrAborted = errors.New("aborted at the prompt")
 
 // IsTerminal reports whether a reader or writer is a terminal.
 func IsTerminal(v any) bool {
@@ -23,24 +23,23 @@ func IsTerminal(v any) bool {
 }
 
 // ReadSecret reads a secret value from standard input: from a terminal one line, after a prompt
-// and without echo; from anything else all of it, less one line end. It never holds more than
-// most bytes.
-func ReadSecret(ctx context.Context, stdin io.Reader, prompts io.Writer, prompt string, most int) (string, error) {
+// and without echo; from anything else all of it, less one line end. It has at most limit bytes.
+func ReadSecret(ctx context.Context, stdin io.Reader, prompts io.Writer, prompt string, limit int) (string, error) {
 	if f, ok := stdin.(*os.File); ok && IsTerminal(f) {
 		before, err := xterm.MakeRaw(int(f.Fd()))
 		if err != nil {
 			return "", fmt.Errorf("prompt: %w", err)
 		}
-		text, err := answer(ctx, prompts, prompt+": ", func() (string, error) { return hidden(f, most) })
+		text, err := answer(ctx, prompts, prompt+": ", func() (string, error) { return hidden(f, limit) })
 		// However it ends, restore the terminal: a shell that does not show its input looks dead.
 		err = errors.Join(err, xterm.Restore(int(f.Fd()), before))
 		_, _ = fmt.Fprintln(prompts) // the line's end was not shown either
 		if err != nil {
 			return "", err
 		}
-		return checked(text, most)
+		return checked(text, limit)
 	}
-	b, err := io.ReadAll(bufio.NewReader(io.LimitReader(stdin, int64(most)+3)))
+	b, err := io.ReadAll(bufio.NewReader(io.LimitReader(stdin, int64(limit)+3)))
 	if err != nil {
 		return "", fmt.Errorf("read standard input: %w", err)
 	}
@@ -51,12 +50,12 @@ func ReadSecret(ctx context.Context, stdin io.Reader, prompts io.Writer, prompt 
 			text = text[:n-2]
 		}
 	}
-	return checked(text, most)
+	return checked(text, limit)
 }
 
 // hidden reads a line from a terminal in raw mode, which shows nothing and sends no signals. It keeps one byte more
-// than most.
-func hidden(terminal io.Reader, most int) (string, error) {
+// than limit.
+func hidden(terminal io.Reader, limit int) (string, error) {
 	const interrupt, end, backspace, erase, del = 3, 4, 8, 21, 127
 	var line []byte
 	for key := make([]byte, 1); ; {
@@ -67,14 +66,14 @@ func hidden(terminal io.Reader, most int) (string, error) {
 		case '\r', '\n':
 			return string(line), nil
 		case interrupt, end:
-			return "", ErrLeft
+			return "", ErrAborted
 		case backspace, del:
 			_, size := utf8.DecodeLastRune(line)
 			line = line[:len(line)-size]
 		case erase:
 			line = line[:0]
 		default:
-			if len(line) <= most {
+			if len(line) <= limit {
 				line = append(line, key[0])
 			}
 		}
@@ -92,7 +91,7 @@ func Ask(ctx context.Context, terminal io.Reader, prompts io.Writer, question st
 	return strings.TrimSpace(text), err
 }
 
-// answer shows a prompt and reads until there is an answer or the person leaves.
+// answer shows a prompt and reads until there is an answer or the user aborts.
 func answer(ctx context.Context, prompts io.Writer, prompt string, read func() (string, error)) (string, error) {
 	if _, err := fmt.Fprint(prompts, prompt); err != nil {
 		return "", fmt.Errorf("prompt: %w", err)
@@ -108,24 +107,24 @@ func answer(ctx context.Context, prompts io.Writer, prompt string, read func() (
 	}()
 	select {
 	case <-ctx.Done():
-		return "", ErrLeft
+		return "", ErrAborted
 	case r := <-done:
 		switch {
 		case errors.Is(r.err, io.EOF):
-			return "", ErrLeft
-		case r.err != nil && !errors.Is(r.err, ErrLeft):
+			return "", ErrAborted
+		case r.err != nil && !errors.Is(r.err, ErrAborted):
 			return "", fmt.Errorf("read the answer: %w", r.err)
 		}
 		return r.text, r.err
 	}
 }
 
-func checked(text string, most int) (string, error) {
+func checked(text string, limit int) (string, error) {
 	switch {
 	case text == "":
 		return "", errors.New("standard input is empty: pipe the value in")
-	case len(text) > most:
-		return "", fmt.Errorf("the value has more than %d bytes", most)
+	case len(text) > limit:
+		return "", fmt.Errorf("the value has more than %d bytes", limit)
 	}
 	return text, nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Style says what a writer can show.
+// Style describes the abilities of a writer.
 type Style struct {
 	Live  bool // a terminal whose last line may be drawn again
 	Color bool
@@ -30,7 +30,7 @@ type Style struct {
 	Height int // lines of a terminal that can be drawn on; 0 means none, or unknown
 }
 
-// StyleOf looks at what w is. A set NO_COLOR or TERM=dumb means no colours.
+// StyleOf is the style of w. A set NO_COLOR or TERM=dumb means no colours.
 func StyleOf(w io.Writer, getenv func(string) string) Style {
 	f, ok := w.(*os.File)
 	if !ok || !xterm.IsTerminal(int(f.Fd())) {
@@ -106,8 +106,8 @@ func (s Style) Step(status workflow.StepStatus) string {
 	return "?"
 }
 
-// Clean makes one line of a text, without what would control a terminal: escape sequences and control characters other
-// than tabs. The ends of lines become spaces, and what nobody would see is made visible.
+// Clean makes one line of a text, without escape sequences and control characters other than tabs: they would
+// control a terminal. The ends of lines become spaces, and invisible characters are made visible.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, control) {
 		return text.Visible(s)
@@ -132,8 +132,8 @@ func Clean(s string) string {
 	return text.Visible(b.String())
 }
 
-// Coloured is Clean, but keeps colours and the like where they can be shown. What begins in the text ends with it. Of a
-// line that returns to its beginning it has the last text, as a terminal has.
+// Coloured is Clean, but keeps colours and the like where they can be shown. They end with the text. Of a line that
+// returns to its beginning it has the last text, as a terminal has.
 func (s Style) Coloured(line string) string {
 	for {
 		i := strings.LastIndexByte(line, '\r')
@@ -200,8 +200,8 @@ func (t *Table) Row(cells ...string) { t.rows = append(t.rows, cells) }
 // narrowest is the width of a moment with its zone: no column is made narrower.
 const narrowest = 25
 
-// fit makes columns narrower, the widest first, until the table has room on a terminal. Those without a space in any cell
-// stay whole: names and ids are there to be copied.
+// fit makes columns narrower, the widest first, until the table has room on a terminal. Those without a space in any
+// cell stay whole: names and ids are there to be copied.
 func fit(width []int, rows [][]string, room int) {
 	total := 2 * (len(width) - 1) // between the columns
 	for _, w := range width {

@@ -6,7 +6,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
-// Of is a workspace as its file describes it: without what only the control plane says of it.
+// Of is a workspace as its file describes it: without the fields that the control plane sets.
 func Of(w api.Workspace) api.Workspace {
 	w.ID, w.Version, w.Applied = "", 0, nil
 	if w.State != nil {

@@ -1,6 +1,6 @@
 // Package workspacefile reads workspace files, and documents of the other kinds that dayfly apply takes: YAML with
-// the fields of api.Workspace, api.PoolSettings and so on, and no others. It names the line and field of every mistake.
-// It checks only the form; the control plane checks the values.
+// the fields of api.Workspace, api.PoolSettings and so on, and no others. It names the line and field of every
+// mistake. It checks only the form; the control plane checks the values.
 package workspacefile
 
 import (
@@ -29,8 +29,11 @@ import (
 // Name is the file that marks a directory as a workspace.
 const Name = "workspace.yaml"
 
-// MaxSize is the most bytes that a file may have.
+// MaxSize is the maximum size of a file in bytes.
 const MaxSize = 1 << 20
+
+// maxNodes bounds the nodes of a file.
+const maxNodes = 100_000
 
 // Document is one document of a file.
 type Document struct {
@@ -79,7 +82,7 @@ func Parse(name, dir string, data []byte) ([]api.Workspace, error) {
 	return Workspaces(docs)
 }
 
-// Workspaces are what documents describe, all of which must be workspaces.
+// Workspaces are the workspaces of documents, none of which may be of another kind.
 func Workspaces(docs []Document) ([]api.Workspace, error) {
 	list := make([]api.Workspace, len(docs))
 	for i, doc := range docs {
@@ -93,13 +96,14 @@ func Workspaces(docs []Document) ([]api.Workspace, error) {
 }
 
 // Documents reads documents of all kinds. Mistakes begin with name. A relative
-// source.directory, of a workspace or of a policy group, is relative to dir; a workspace without a source is dir itself.
+// source.directory, of a workspace or of a policy group, is relative to dir; a workspace without a source is dir
+// itself.
 func Documents(name, dir string, data []byte) ([]Document, error) {
 	if len(data) > MaxSize {
 		return nil, workflow.Mistakes{fmt.Sprintf("%s: has more than %d bytes", name, MaxSize)}
 	}
 	var list []Document
-	p := parser{name: name, left: 100_000}
+	p := parser{name: name, budget: maxNodes}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var doc yaml.Node
@@ -134,7 +138,7 @@ type parser struct {
 	number   int    // of the document, from 1
 	kind     string // of the document
 	named    bool   // whether the document names it
-	left     int    // nodes that may still be visited: aliases must not multiply without end
+	budget   int    // nodes that may still be visited: aliases must not multiply without end
 	depth    int    // of the node that is visited: an alias may lead into itself
 	mistakes workflow.Mistakes
 }
@@ -196,7 +200,7 @@ func (p *parser) document(root *yaml.Node, dir string) (any, bool) {
 	return out.Elem().Interface(), true
 }
 
-// takeKind takes the line with the kind out of a document, and returns the type of what is left; nil: it is wrong.
+// takeKind removes the line with the kind from a document, and returns the type of the document; nil: it is wrong.
 func (p *parser) takeKind(root *yaml.Node) reflect.Type {
 	p.kind, p.named = kind.Workspace, false
 	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
@@ -251,16 +255,16 @@ func article(of string) string {
 	return "a " + of
 }
 
-// value turns a node into what encoding/json would have read for the type, or notes what is wrong.
+// value converts a node to the value that encoding/json would have read for the type, or notes a mistake.
 func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 	const deepest = 30
 	p.depth++
 	defer func() { p.depth-- }()
-	if p.left--; p.left < 0 || p.depth > deepest {
-		if p.left > 0 {
-			p.left = 0 // said once
+	if p.budget--; p.budget < 0 || p.depth > deepest {
+		if p.budget > 0 {
+			p.budget = 0 // said once
 			p.wrong(n, "", "the document is too deep or too large")
-		} else if p.left == -1 {
+		} else if p.budget == -1 {
 			p.wrong(n, "", "the document is too large")
 		}
 		return nil
@@ -346,7 +350,7 @@ func (p *parser) any(n *yaml.Node, field string) any {
 		}
 		// An account number that begins with a 0 is octal to YAML, and 1.10 is 1.1.
 		if number := n.Tag == "!!int" || n.Tag == "!!float"; number && string(written) != n.Value {
-			p.wrong(n, field, "the number %s would become %s: put it into quotes, or write it as a number that stays what it is", clip(n.Value), clip(string(written)))
+			p.wrong(n, field, "the number %s would become %s: put it into quotes, or write it as a number that stays the same", clip(n.Value), clip(string(written)))
 			return nil
 		}
 		return v
@@ -395,8 +399,8 @@ func (p *parser) mapping(n *yaml.Node, field string, fieldOf func(key *yaml.Node
 	return out
 }
 
-// listed notes a text that is none of those which a field can have; an empty list is of a field that can have any. The
-// control plane refuses it too, but knows neither the file nor the line.
+// listed notes a text that is not in the list of a field; an empty list allows any text. The control plane refuses it
+// too, but knows neither the file nor the line.
 func (p *parser) listed(n *yaml.Node, list, field string) {
 	known := strings.Split(list, ",")
 	if list == "" || n.Kind != yaml.ScalarNode || n.Tag != "!!str" || slices.Contains(known, n.Value) {
