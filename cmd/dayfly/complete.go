@@ -62,9 +62,42 @@ func complete(a *cli.App, root *kong.Node, args []string) error {
 }
 
 // candidates follows the words of the line through the grammar, and lists the words that can come last.
-func candidates(a *cli.App, node *kong.Node, words []string, last string) (all []cli.Candidate) {
-	var pending *kong.Flag                                                                                 // waits for its value
-	place := 0                                                                                             // of the next positional argument
+func candidates(a *cli.App, root *kong.Node, words []string, last string) (all []cli.Candidate) {
+	node, pending, place := position(root, words)
+	name, _, assigned := strings.Cut(last, "=")
+	if flag, _ := flagOf(node, name); pending == nil && assigned && flag != nil {
+		for _, c := range values(a, node, flag.Value) {
+			all = append(all, cli.Candidate{Word: name + "=" + c.Word, About: c.About})
+		}
+		return all
+	}
+
+	switch {
+	case pending != nil:
+		return values(a, node, pending.Value)
+	case strings.HasPrefix(last, "-"):
+		for _, group := range node.AllFlags(true) {
+			for _, f := range group {
+				all = append(all, cli.Candidate{Word: "--" + f.Name, About: f.Help})
+			}
+		}
+		return all
+	}
+
+	for _, child := range node.Children {
+		if !child.Hidden {
+			all = append(all, cli.Candidate{Word: child.Name, About: child.Help})
+		}
+	}
+	if n := len(node.Positional); n > 0 && (place < n || node.Positional[n-1].IsCumulative()) {
+		all = append(all, values(a, node, node.Positional[min(place, n-1)])...)
+	}
+	return all
+}
+
+// position is the command that words name, the flag that waits for its value, if any, and the place of the next
+// positional argument.
+func position(node *kong.Node, words []string) (at *kong.Node, pending *kong.Flag, place int) {
 	for _, word := range slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "=" }) { // bash splits there
 		switch flag, value := flagOf(node, word); {
 		case pending != nil:
@@ -78,33 +111,7 @@ func candidates(a *cli.App, node *kong.Node, words []string, last string) (all [
 			place++
 		}
 	}
-	name, _, assigned := strings.Cut(last, "=")
-	if flag, _ := flagOf(node, name); pending == nil && assigned && flag != nil {
-		for _, c := range values(a, node, flag.Value) {
-			all = append(all, cli.Candidate{Word: name + "=" + c.Word, About: c.About})
-		}
-		return all
-	}
-	switch {
-	case pending != nil:
-		return values(a, node, pending.Value)
-	case strings.HasPrefix(last, "-"):
-		for _, group := range node.AllFlags(true) {
-			for _, f := range group {
-				all = append(all, cli.Candidate{Word: "--" + f.Name, About: f.Help})
-			}
-		}
-		return all
-	}
-	for _, child := range node.Children {
-		if !child.Hidden {
-			all = append(all, cli.Candidate{Word: child.Name, About: child.Help})
-		}
-	}
-	if n := len(node.Positional); n > 0 && (place < n || node.Positional[n-1].IsCumulative()) {
-		all = append(all, values(a, node, node.Positional[min(place, n-1)])...)
-	}
-	return all
+	return node, pending, place
 }
 
 // flagOf is the flag that a word names, and whether the word has its value too.
@@ -135,28 +142,14 @@ func values(a *cli.App, node *kong.Node, v *kong.Value) []cli.Candidate {
 	if v.Enum != "" {
 		return cli.Words(slices.DeleteFunc(v.EnumSlice(), func(one string) bool { return one == "" }), plain)
 	}
-	group := node.Name // of the command, for arguments that are called as everywhere
-	if node.Parent != nil && node.Parent.Parent != nil {
-		group = node.Parent.Name
-	}
-	thing := strings.TrimPrefix(v.Name, "default-")
-	switch {
-	case node.Name == "create":
-	case v.Name == "id" && (group == "workflow" || group == "why"):
-		thing = "workflow"
-	case v.Name == "id" && group == "tree":
-		thing = "tree"
-	case v.Name == "name":
-		thing = group
-	case v.Name == "parent":
-		thing = "project"
-	}
+	thing := thingOf(node, v)
 	switch thing {
 	case "op":
 		return cli.Words(cli.Operations, plain)
 	case "state":
 		return cli.Words(cli.States, plain)
 	}
+
 	ctx, cancel := context.WithTimeout(a.Ctx, completeWait)
 	defer cancel()
 	cl, err := a.Connect()
@@ -184,6 +177,26 @@ func values(a *cli.App, node *kong.Node, v *kong.Value) []cli.Candidate {
 		}
 	}
 	return nil
+}
+
+// thingOf is the kind of thing that a flag or an argument of a command names.
+func thingOf(node *kong.Node, v *kong.Value) string {
+	group := node.Name // of the command, for arguments that are called as everywhere
+	if node.Parent != nil && node.Parent.Parent != nil {
+		group = node.Parent.Name
+	}
+	switch {
+	case node.Name == "create":
+	case v.Name == "id" && (group == "workflow" || group == "why"):
+		return "workflow"
+	case v.Name == "id" && group == "tree":
+		return "tree"
+	case v.Name == "name":
+		return group
+	case v.Name == "parent":
+		return "project"
+	}
+	return strings.TrimPrefix(v.Name, "default-")
 }
 
 func workflows(ctx context.Context, cl *client.Client) []cli.Candidate {

@@ -31,17 +31,13 @@ type Command struct {
 // the word dayfly: ok. So nothing that is quoted, or that stands in a block of code, is one. The lines after it are
 // for people. Capitals do not count in the first two words, because phones make them.
 func ParseCommand(comment string) (c Command, ok bool) {
-	line := ""
-	for line = range strings.SplitSeq(strings.Map(spaced, comment), "\n") {
-		if line = strings.TrimRight(line, " \t\r"); line != "" {
-			break
-		}
-	}
+	line := firstLine(comment)
 	indent := len(line) - len(strings.TrimLeft(line, " "))
 	words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
 	if indent > 3 || len(words) == 0 || !strings.EqualFold(words[0], "dayfly") || strings.HasPrefix(line[indent:], "\t") {
 		return Command{}, false
 	}
+
 	const usage = "write dayfly preview, dayfly apply or dayfly cancel, and after it the names of workspaces if not all are meant"
 	if len(words) == 1 {
 		return Command{Mistake: "the comment says dayfly and nothing else: " + usage}, true
@@ -50,6 +46,7 @@ func ParseCommand(comment string) (c Command, ok bool) {
 	if !slices.Contains([]string{VerbPreview, VerbApply, VerbCancel}, c.Verb) {
 		return Command{Mistake: fmt.Sprintf("dayfly does not know %s here: %s", text.Quote(words[1], 40), usage)}, true
 	}
+
 	names := words[2:]
 	if c.Verb == VerbPreview && len(names) > 0 && IsCommit(strings.ToLower(names[0])) {
 		c.Commit, names = strings.ToLower(names[0]), names[1:]
@@ -66,6 +63,16 @@ func ParseCommand(comment string) (c Command, ok bool) {
 		}
 	}
 	return c, true
+}
+
+// firstLine is the first line of a comment that is not blank.
+func firstLine(comment string) string {
+	for line := range strings.SplitSeq(strings.Map(spaced, comment), "\n") {
+		if line = strings.TrimRight(line, " \t\r"); line != "" {
+			return line
+		}
+	}
+	return ""
 }
 
 // spaced makes a plain space of one that looks like it: some keyboards and pages write those.

@@ -41,31 +41,22 @@ func (c *LoginCommand) Run(a *cli.App) error {
 		}
 		c.URL = address
 	}
-	switch {
-	case c.Expires < 0 || c.Expires%time.Second != 0:
-		return cli.Usage(fmt.Errorf("--expires: want whole seconds, not %s", c.Expires))
-	case (c.ClientID == "") != (c.ClientSecretFile == ""):
-		return cli.Usage(errors.New("a service principal logs in with both --client-id and --client-secret-file"))
-	}
-	if err := credentials.CheckURL("URL", c.URL); err != nil {
+	if err := c.check(); err != nil {
 		return cli.Usage(err)
 	}
+
 	to := credentials.Target{URL: strings.TrimRight(c.URL, "/")}
 	in, err := c.request(a, to)
 	if err != nil {
 		return err
 	}
 	if in == nil {
-		value, err := term.ReadSecret(a.Ctx, a.Stdin, a.Stderr, "token for "+c.URL, 1024)
-		if err != nil && !c.Token && !term.IsTerminal(a.Stdin) {
-			err = fmt.Errorf("%w, or log in with --device, --oidc-token-file or --client-id", err)
-		}
-		if err != nil {
+		if to.Token, err = c.readToken(a); err != nil {
 			return cli.Unanswered(err)
 		}
-		to.Token = redact.New(value)
 		return loggedIn(a, to)
 	}
+
 	bare, err := cli.Dial(to)
 	if err != nil {
 		return err
@@ -81,6 +72,26 @@ func (c *LoginCommand) Run(a *cli.App) error {
 	}
 	to.Token, to.Ends = redact.New(issued.AccessToken), began.Add(time.Duration(issued.ExpiresIn)*time.Second)
 	return loggedIn(a, to)
+}
+
+// check refuses flags that contradict each other, and an address that is not a control plane's.
+func (c *LoginCommand) check() error {
+	switch {
+	case c.Expires < 0 || c.Expires%time.Second != 0:
+		return fmt.Errorf("--expires: want whole seconds, not %s", c.Expires)
+	case (c.ClientID == "") != (c.ClientSecretFile == ""):
+		return errors.New("a service principal logs in with both --client-id and --client-secret-file")
+	}
+	return credentials.CheckURL("URL", c.URL)
+}
+
+// readToken reads a token from standard input.
+func (c *LoginCommand) readToken(a *cli.App) (redact.String, error) {
+	value, err := term.ReadSecret(a.Ctx, a.Stdin, a.Stderr, "token for "+c.URL, 1024)
+	if err != nil && !c.Token && !term.IsTerminal(a.Stdin) {
+		err = fmt.Errorf("%w, or log in with --device, --oidc-token-file or --client-id", err)
+	}
+	return redact.New(value), err
 }
 
 // request returns the request to the token endpoint; nil means that the person has a token.

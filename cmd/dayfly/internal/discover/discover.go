@@ -119,14 +119,7 @@ func Tree(dir string, o Options) (Found, error) {
 // visit notes the relevant files of a directory. It reads nothing yet.
 func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 	if err != nil {
-		if name == "." {
-			return err
-		}
-		w.leave(name, "it cannot be read")
-		if d != nil && d.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
+		return w.unreadable(name, d, err)
 	}
 	if w.entries++; w.entries > maxEntries {
 		return fmt.Errorf("it has more than %d files: begin further down", maxEntries)
@@ -141,19 +134,37 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 		return w.enter(name, dir, base)
 	case d.IsDir():
 	case isCode(base):
-		if info, err := d.Info(); err == nil {
-			w.bytes += info.Size()
-		}
-		if w.bytes > maxBytes {
-			return fmt.Errorf("its code has more than %d bytes: begin further down", maxBytes)
-		}
-		m := w.module(dir)
-		m.tofu = m.tofu || strings.Contains(base, ".tofu")
+		return w.addCode(dir, base, d)
 	case base == "terragrunt.hcl":
 		w.leave(dir, "it has a terragrunt.hcl: make one workspace with engine terragrunt of the tree of units that it is in")
 	case slices.Contains([]string{".tfvars", ".tfbackend"}, path.Ext(strings.TrimSuffix(base, ".json"))):
 		w.loose = append(w.loose, name)
 	}
+	return nil
+}
+
+// unreadable leaves out a file or directory that cannot be read; the top of the tree must be readable.
+func (w *walk) unreadable(name string, d fs.DirEntry, err error) error {
+	if name == "." {
+		return err
+	}
+	w.leave(name, "it cannot be read")
+	if d != nil && d.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+// addCode counts a file of code, which makes its directory a module.
+func (w *walk) addCode(dir, base string, d fs.DirEntry) error {
+	if info, err := d.Info(); err == nil {
+		w.bytes += info.Size()
+	}
+	if w.bytes > maxBytes {
+		return fmt.Errorf("its code has more than %d bytes: begin further down", maxBytes)
+	}
+	m := w.module(dir)
+	m.tofu = m.tofu || strings.Contains(base, ".tofu")
 	return nil
 }
 

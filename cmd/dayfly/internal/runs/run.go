@@ -60,38 +60,14 @@ func (c *RunCommand) Run(a *cli.App, cl *client.Client) error {
 }
 
 func (c *RunCommand) submit(a *cli.App, cl *client.Client) error {
-	in := api.Submit{
-		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
-		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
-	}
-	if c.Timeout < 0 {
-		return cli.Usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
-	}
-	if c.Timeout > 0 {
-		in.MaxRuntime = c.Timeout.String()
-	}
-	var err error
-	if in.Options, err = c.options(); err != nil {
+	in, err := c.request(a, cl)
+	if err != nil {
 		return err
-	}
-	if isPath(c.Target) {
-		if in.Workspace, in.Register, err = directory(a, cl, c.Target, c.Name); err != nil {
-			return err
-		}
-	} else if c.Name != "" {
-		return cli.Usage(errors.New("--name: is for directories; a workspace already has a name"))
-	}
-	switch c.Op {
-	case "scan":
-		in.Type = workflow.InsightsScan
-	case "evaluate":
-		in.Type = workflow.PolicyEvaluation
-	default:
-		in.Type, in.Operation = workflow.Deployment, workflow.Operation(c.Op)
 	}
 	if err := c.ConfirmRun(a, in.Operation, in.Workspace); err != nil {
 		return err
 	}
+
 	w, err := cl.Submit(a.Ctx, in)
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(err, workflow.ErrNotFound) && refusal.Field == "workspace" {
 		if _, err := os.Stat(c.Target); err == nil {
@@ -106,6 +82,39 @@ func (c *RunCommand) submit(a *cli.App, cl *client.Client) error {
 		a.Say("%s is workspace %s (%s)", c.Target, r.Name, r.Engine)
 	}
 	return submitted(a, cl, w, in.Operation, c.Follow)
+}
+
+// request is the submission that the arguments ask for.
+func (c *RunCommand) request(a *cli.App, cl *client.Client) (in api.Submit, err error) {
+	in = api.Submit{
+		Workspace: c.Target, Priority: c.Priority, Message: c.Message,
+		TakeOver: c.TakeOver || c.TakeOverFrom != "", TakeOverFrom: c.TakeOverFrom, BeginAnew: c.BeginAnew,
+	}
+	if c.Timeout < 0 {
+		return in, cli.Usage(fmt.Errorf("--timeout: want a duration above 0, not %s", c.Timeout))
+	}
+	if c.Timeout > 0 {
+		in.MaxRuntime = c.Timeout.String()
+	}
+	if in.Options, err = c.options(); err != nil {
+		return in, err
+	}
+	if isPath(c.Target) {
+		if in.Workspace, in.Register, err = directory(a, cl, c.Target, c.Name); err != nil {
+			return in, err
+		}
+	} else if c.Name != "" {
+		return in, cli.Usage(errors.New("--name: is for directories; a workspace already has a name"))
+	}
+	switch c.Op {
+	case "scan":
+		in.Type = workflow.InsightsScan
+	case "evaluate":
+		in.Type = workflow.PolicyEvaluation
+	default:
+		in.Type, in.Operation = workflow.Deployment, workflow.Operation(c.Op)
+	}
+	return in, nil
 }
 
 // submitted says that a workflow was submitted, or follows it. One that became a preview is followed up to its plan.

@@ -187,17 +187,10 @@ func awaited(t api.Tree) (previews []string) {
 // downstream begins a tree at a workspace.
 func (c *RunCommand) downstream(a *cli.App, cl *client.Client) error {
 	op := workflow.Operation(c.Op)
-	switch {
-	case op != workflow.Update && op != workflow.Destroy:
-		return cli.Usage(errors.New("--downstream: goes with --op update or --op destroy"))
-	case isPath(c.Target), c.Name != "":
-		return cli.Usage(errors.New("--downstream: name a workspace: only registered workspaces depend on others"))
-	case c.DetailedExitcode, c.Priority != nil, c.Timeout != 0, c.TakeOver, c.TakeOverFrom != "", c.BeginAnew:
-		return cli.Usage(errors.New("--downstream: goes with --op, --every, --message, --follow and --yes; run a workspace alone for the other flags"))
+	if err := c.checkDownstream(op); err != nil {
+		return cli.Usage(err)
 	}
-	if options, err := c.options(); err != nil || options != nil {
-		return cli.Usage(errors.Join(errors.New("--downstream: its runs have no options; run a workspace alone for them"), err))
-	}
+
 	g, err := cl.Graph(a.Ctx)
 	if err != nil {
 		return err
@@ -208,6 +201,7 @@ func (c *RunCommand) downstream(a *cli.App, cl *client.Client) error {
 	} else {
 		a.Say("in this order, those of one line at once:")
 	}
+
 	all := 0
 	for i, names := range steps {
 		all += len(names)
@@ -233,6 +227,22 @@ func (c *RunCommand) downstream(a *cli.App, cl *client.Client) error {
 		return err
 	}
 	a.Say("submitted a tree of %s; look at it with dayfly tree show %s", text.Count(t.Size, "workspace"), t.ID)
+	return nil
+}
+
+// checkDownstream refuses arguments that do not go with --downstream.
+func (c *RunCommand) checkDownstream(op workflow.Operation) error {
+	switch {
+	case op != workflow.Update && op != workflow.Destroy:
+		return errors.New("--downstream: goes with --op update or --op destroy")
+	case isPath(c.Target), c.Name != "":
+		return errors.New("--downstream: name a workspace: only registered workspaces depend on others")
+	case c.DetailedExitcode, c.Priority != nil, c.Timeout != 0, c.TakeOver, c.TakeOverFrom != "", c.BeginAnew:
+		return errors.New("--downstream: goes with --op, --every, --message, --follow and --yes; run a workspace alone for the other flags")
+	}
+	if options, err := c.options(); err != nil || options != nil {
+		return errors.Join(errors.New("--downstream: its runs have no options; run a workspace alone for them"), err)
+	}
 	return nil
 }
 

@@ -30,6 +30,7 @@ func (c *workflowWait) Run(a *cli.App, cl *client.Client) error {
 		ctx, cancel = context.WithTimeoutCause(a.Ctx, c.Timeout, late)
 		defer cancel()
 	}
+
 	list := make([]api.Workflow, len(c.ID))
 	err := cli.Each(ctx, len(c.ID), cli.CallsAtOnce, func(ctx context.Context, i int) error {
 		return new(cli.Poll).Until(ctx, func() (done bool, err error) {
@@ -53,6 +54,11 @@ func (c *workflowWait) Run(a *cli.App, cl *client.Client) error {
 			return err
 		}
 	}
+	return c.exit(list)
+}
+
+// exit is the exit of the command, by the outcomes of the workflows and the decisions on their plans.
+func (c *workflowWait) exit(list []api.Workflow) error {
 	decided := []string{api.ReviewApproved, api.ReviewEmpty, api.ReviewMerge, api.ReviewCarried}
 	for _, w := range list {
 		if err := outcome(w.State); err != nil {

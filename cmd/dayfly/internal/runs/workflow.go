@@ -3,6 +3,7 @@ package runs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -179,13 +180,21 @@ type workflowLogs struct {
 // maxTail is the largest number of lines of --tail.
 const maxTail = 100_000
 
-// Run prints the log.
-func (c *workflowLogs) Run(a *cli.App, cl *client.Client) error {
+// check refuses flags that contradict each other or are out of range.
+func (c *workflowLogs) check() error {
 	if c.Attempt != nil && (*c.Attempt < 1 || c.Follow) {
-		return cli.Usage(fmt.Errorf("--attempt: want a number above 0, and not together with --follow"))
+		return errors.New("--attempt: want a number above 0, and not together with --follow")
 	}
 	if c.Tail != nil && (*c.Tail < 0 || *c.Tail > maxTail) {
-		return cli.Usage(fmt.Errorf("--tail: want a number from 0 to %d, not %d", maxTail, *c.Tail))
+		return fmt.Errorf("--tail: want a number from 0 to %d, not %d", maxTail, *c.Tail)
+	}
+	return nil
+}
+
+// Run prints the log.
+func (c *workflowLogs) Run(a *cli.App, cl *client.Client) error {
+	if err := c.check(); err != nil {
+		return cli.Usage(err)
 	}
 	v := logView{steps: c.Step, timestamps: c.Timestamps}
 	attempt := 0
@@ -202,6 +211,7 @@ func (c *workflowLogs) Run(a *cli.App, cl *client.Client) error {
 	if c.Follow {
 		return followRun(a, cl, c.ID, v)
 	}
+
 	if lines, err := logs(a, cl, c.ID, attempt, v); err != nil || lines > 0 || v.from > 0 {
 		return err
 	}

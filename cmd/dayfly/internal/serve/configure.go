@@ -70,24 +70,11 @@ func (c *ConfigureCommand) Run(a *cli.App) error {
 func (c *ConfigureCommand) ask(a *cli.App, values map[string]string) (err error) {
 	terminal := term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stderr)
 	if terminal {
-		for _, q := range []struct{ key, question string }{
-			{"service_url", "Address of the control plane, such as https://dayfly.example.com: "},
-			{"working_directory", "Data directory (nothing: the usual one of this user): "},
-			{"deploy_target", "Where jobs run: auto, docker, process or ecs (nothing: auto): "},
-			{"source_roots", "Directories of this machine that may be sources, separated by : (nothing: none): "},
-		} {
-			if values[q.key] != "" || q.key == "source_roots" && values["deploy_target"] == config.TargetECS {
-				continue
-			}
-			answer, err := term.Ask(a.Ctx, a.Stdin, a.Stderr, q.question)
-			if err != nil {
-				return cli.Unanswered(err)
-			}
-			if answer != "" {
-				values[q.key] = answer
-			}
+		if err := askSettings(a, values); err != nil {
+			return cli.Unanswered(err)
 		}
 	}
+
 	var token redact.String
 	switch {
 	case c.TokenFile == "-" || c.TokenFile == "" && terminal && values["oidc_token_file"] == "":
@@ -102,6 +89,28 @@ func (c *ConfigureCommand) ask(a *cli.App, values map[string]string) (err error)
 	}
 	if err != nil {
 		return cli.Unanswered(err)
+	}
+	return nil
+}
+
+// askSettings asks for the settings that have no value yet.
+func askSettings(a *cli.App, values map[string]string) error {
+	for _, q := range []struct{ key, question string }{
+		{"service_url", "Address of the control plane, such as https://dayfly.example.com: "},
+		{"working_directory", "Data directory (nothing: the usual one of this user): "},
+		{"deploy_target", "Where jobs run: auto, docker, process or ecs (nothing: auto): "},
+		{"source_roots", "Directories of this machine that may be sources, separated by : (nothing: none): "},
+	} {
+		if values[q.key] != "" || q.key == "source_roots" && values["deploy_target"] == config.TargetECS {
+			continue
+		}
+		answer, err := term.Ask(a.Ctx, a.Stdin, a.Stderr, q.question)
+		if err != nil {
+			return err
+		}
+		if answer != "" {
+			values[q.key] = answer
+		}
 	}
 	return nil
 }

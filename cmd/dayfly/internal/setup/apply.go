@@ -355,21 +355,17 @@ func differences(before, after any, partly bool, hiddenFields []string) (out []s
 		top, _, _ := strings.Cut(field, ".")
 		named[top] = true
 	}
+
 	all := maps.Clone(was)
 	maps.Copy(all, now)
 	for _, field := range slices.Sorted(maps.Keys(all)) {
 		old, had := was[field]
 		value, has := now[field]
 		top, _, below := strings.Cut(field, ".")
-		hidden := below && slices.Contains(hiddenFields, top)
 		switch {
 		case field == "version" || field == "id" || partly && !named[top] || old == value && had == has:
-		case hidden && !had:
-			out = append(out, "+ "+field+" (not shown)")
-		case hidden && !has:
-			out = append(out, "- "+field+" (not shown)")
-		case hidden:
-			out = append(out, "~ "+field+" (changed, not shown)")
+		case below && slices.Contains(hiddenFields, top):
+			out = append(out, hiddenLine(field, had, has))
 		default:
 			if had {
 				out = append(out, "- "+field+": "+text.Cut(old, maxValue))
@@ -380,6 +376,17 @@ func differences(before, after any, partly bool, hiddenFields []string) (out []s
 		}
 	}
 	return out, nil
+}
+
+// hiddenLine is the line of a difference for a field whose values are not shown.
+func hiddenLine(field string, had, has bool) string {
+	switch {
+	case !had:
+		return "+ " + field + " (not shown)"
+	case !has:
+		return "- " + field + " (not shown)"
+	}
+	return "~ " + field + " (changed, not shown)"
 }
 
 // fieldsOf are the values of a thing by the path of their field.

@@ -67,34 +67,20 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 
 // write writes all documents, if none of them would replace another file that differs.
 func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
-	base := ""
-	if c.Out != "-" {
-		if err := os.MkdirAll(c.Out, 0o755); err != nil { //nolint:gosec // everybody who reads the code may read its files
-			return cli.Usage(err)
-		}
-		abs, err := filepath.Abs(c.Out)
-		if err == nil {
-			base, err = filepath.EvalSymlinks(abs)
-		}
-		if err != nil {
-			return cli.Usage(err)
-		}
+	if c.Out == "-" {
+		return printDocuments(a, found)
 	}
+	base, err := makeDirectory(c.Out)
+	if err != nil {
+		return cli.Usage(err)
+	}
+
 	files := map[string][]byte{}
 	var differ []string
-	for i, w := range found.Workspaces {
+	for _, w := range found.Workspaces {
 		doc, err := w.Document(base)
 		if err != nil {
 			return cli.Usage(err)
-		}
-		if base == "" {
-			if i > 0 {
-				doc = append([]byte("---\n"), doc...)
-			}
-			if _, err := a.Stdout.Write(doc); err != nil {
-				return err
-			}
-			continue
 		}
 		file := filepath.Join(base, w.Name+".yaml")
 		old, err := os.ReadFile(file) //nolint:gosec // its name is that of a workspace
@@ -108,6 +94,7 @@ func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
 			differ = append(differ, filepath.Base(file))
 		}
 	}
+
 	if len(differ) > 0 && !c.Force {
 		return cli.Usage(fmt.Errorf("%s in %s differ from the discovered settings, such as %s: nothing was written; --force replaces them", text.Count(len(differ), "file"), c.Out, differ[0]))
 	}
@@ -116,10 +103,37 @@ func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
 			return err
 		}
 	}
-	if base != "" {
-		a.Say("%s: %s written, %d as they were", c.Out, text.Count(len(files), "file"), len(found.Workspaces)-len(files))
+	a.Say("%s: %s written, %d as they were", c.Out, text.Count(len(files), "file"), len(found.Workspaces)-len(files))
+	return nil
+}
+
+// printDocuments writes all documents to standard output.
+func printDocuments(a *cli.App, found discover.Found) error {
+	for i, w := range found.Workspaces {
+		doc, err := w.Document("")
+		if err != nil {
+			return cli.Usage(err)
+		}
+		if i > 0 {
+			doc = append([]byte("---\n"), doc...)
+		}
+		if _, err := a.Stdout.Write(doc); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// makeDirectory makes a directory, and returns its absolute path without symbolic links.
+func makeDirectory(name string) (string, error) {
+	if err := os.MkdirAll(name, 0o755); err != nil { //nolint:gosec // everybody who reads the code may read its files
+		return "", err
+	}
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(abs)
 }
 
 // foundTables prints the workspaces that were found, the directories that were left out, and the notes.

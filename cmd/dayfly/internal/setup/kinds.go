@@ -56,31 +56,39 @@ type planner struct {
 func (p *planner) plan() ([]Change, error) {
 	list := make([]Change, len(p.docs))
 	err := cli.Each(p.a.Ctx, len(list), cli.CallsAtOnce, func(ctx context.Context, i int) error {
-		doc := p.docs[i]
-		ch := &list[i]
-		ch.Kind, ch.place = doc.Kind, doc.Place
-		if k, ok := kind.Of(doc.Kind); ok {
-			ch.stage, ch.hidden = k.Stage, k.Hidden
-		}
-		ch.Name, _ = nameOf(doc) // it was checked
-		var err error
-		switch want := doc.Value.(type) {
-		case api.Workspace:
-			err = p.workspace(ctx, ch, want)
-		case api.PoolSettings:
-			err = p.pool(ctx, ch, want)
-		case api.ProjectSettings:
-			err = p.project(ctx, ch, want)
-		case api.OrganizationSettings:
-			err = p.organization(ctx, ch, want)
-		case api.Setting:
-			err = p.setting(ctx, ch, want)
-		}
-		return ch.wrong(err)
+		return list[i].wrong(p.check(ctx, &list[i], p.docs[i]))
 	})
 	if err != nil && p.a.Ctx.Err() == nil {
 		return nil, &cli.ExitError{Code: cli.ExitCode(err), Err: fmt.Errorf("%s\nnothing was changed", cli.FirstLines(err))}
 	}
+	p.order(list)
+	return list, err
+}
+
+// check plans the change of one document.
+func (p *planner) check(ctx context.Context, ch *Change, doc workspacefile.Document) error {
+	ch.Kind, ch.place = doc.Kind, doc.Place
+	if k, ok := kind.Of(doc.Kind); ok {
+		ch.stage, ch.hidden = k.Stage, k.Hidden
+	}
+	ch.Name, _ = nameOf(doc) // it was checked
+	switch want := doc.Value.(type) {
+	case api.Workspace:
+		return p.workspace(ctx, ch, want)
+	case api.PoolSettings:
+		return p.pool(ctx, ch, want)
+	case api.ProjectSettings:
+		return p.project(ctx, ch, want)
+	case api.OrganizationSettings:
+		return p.organization(ctx, ch, want)
+	case api.Setting:
+		return p.setting(ctx, ch, want)
+	}
+	return nil
+}
+
+// order sets the waves of workspaces, and sorts projects behind those above them.
+func (p *planner) order(list []Change) {
 	var all []api.Workspace
 	for _, doc := range p.docs {
 		if w, ok := doc.Value.(api.Workspace); ok {
@@ -92,6 +100,7 @@ func (p *planner) plan() ([]Change, error) {
 			list[i].wave = order[list[i].Name]
 		}
 	}
+
 	above := map[string]string{}
 	for _, doc := range p.docs {
 		if v, ok := doc.Value.(api.ProjectSettings); ok && v.Parent != nil {
@@ -105,7 +114,6 @@ func (p *planner) plan() ([]Change, error) {
 		return n
 	}
 	slices.SortStableFunc(list, func(x, y Change) int { return depth(x) - depth(y) })
-	return list, err
 }
 
 // described reports whether a document describes a thing.

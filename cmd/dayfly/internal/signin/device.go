@@ -12,32 +12,25 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
+// deviceCode is the answer of a device endpoint.
+type deviceCode struct {
+	Device   string `json:"device_code"`
+	User     string `json:"user_code"`
+	Address  string `json:"verification_uri"`
+	Whole    string `json:"verification_uri_complete"`
+	Expires  int    `json:"expires_in"`
+	Interval int    `json:"interval"`
+}
+
 // Device logs in with a browser of another machine: the person types a code there (RFC 8628).
 func Device(ctx context.Context, cfg Config) (redact.String, error) {
 	login, err := cfg.begin(ctx)
 	if err != nil {
 		return redact.String{}, err
 	}
-	endpoint := login.DeviceEndpoint()
-	if endpoint == "" {
-		return redact.String{}, fmt.Errorf("%s knows no login by device code: log in without --device", cfg.Issuer)
-	}
-	if err := private("the device endpoint of "+cfg.Issuer, endpoint); err != nil {
+	code, err := cfg.requestCode(ctx, login)
+	if err != nil {
 		return redact.String{}, err
-	}
-	var code struct {
-		Device   string `json:"device_code"`
-		User     string `json:"user_code"`
-		Address  string `json:"verification_uri"`
-		Whole    string `json:"verification_uri_complete"`
-		Expires  int    `json:"expires_in"`
-		Interval int    `json:"interval"`
-	}
-	if err := login.Post(ctx, endpoint, url.Values{"client_id": {cfg.ClientID}, "scope": {login.Scope()}}, &code); err != nil {
-		return redact.String{}, fmt.Errorf("ask %s for a code: %w", cfg.Issuer, err)
-	}
-	if code.Device == "" || code.User == "" || code.Address == "" {
-		return redact.String{}, fmt.Errorf("%s gave no code", cfg.Issuer)
 	}
 	cfg.Say("log in at this address, in any browser:\n\n  %s\n\nand enter this code there, if it asks for one: %s\n", cmp.Or(code.Whole, code.Address), code.User)
 
@@ -47,6 +40,29 @@ func Device(ctx context.Context, cfg Config) (redact.String, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lives, fmt.Errorf("nobody entered the code within %s", lives))
 	defer cancel()
+	return cfg.pollToken(ctx, login, code)
+}
+
+// requestCode gets the code that the person enters.
+func (cfg *Config) requestCode(ctx context.Context, login *oidc.Login) (code deviceCode, err error) {
+	endpoint := login.DeviceEndpoint()
+	if endpoint == "" {
+		return code, fmt.Errorf("%s knows no login by device code: log in without --device", cfg.Issuer)
+	}
+	if err := private("the device endpoint of "+cfg.Issuer, endpoint); err != nil {
+		return code, err
+	}
+	if err := login.Post(ctx, endpoint, url.Values{"client_id": {cfg.ClientID}, "scope": {login.Scope()}}, &code); err != nil {
+		return code, fmt.Errorf("ask %s for a code: %w", cfg.Issuer, err)
+	}
+	if code.Device == "" || code.User == "" || code.Address == "" {
+		return code, fmt.Errorf("%s gave no code", cfg.Issuer)
+	}
+	return code, nil
+}
+
+// pollToken asks for the token until the person has entered the code.
+func (cfg *Config) pollToken(ctx context.Context, login *oidc.Login, code deviceCode) (redact.String, error) {
 	pause := devicePause
 	if code.Interval > 0 {
 		pause = time.Duration(code.Interval) * time.Second

@@ -257,18 +257,12 @@ func article(of string) string {
 
 // value converts a node to the value that encoding/json would have read for the type, or notes a mistake.
 func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
-	const deepest = 30
 	p.depth++
 	defer func() { p.depth-- }()
-	if p.budget--; p.budget < 0 || p.depth > deepest {
-		if p.budget > 0 {
-			p.budget = 0 // said once
-			p.wrong(n, "", "the document is too deep or too large")
-		} else if p.budget == -1 {
-			p.wrong(n, "", "the document is too large")
-		}
+	if !p.visit(n) {
 		return nil
 	}
+
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -278,6 +272,7 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 	if t == reflect.TypeFor[time.Time]() {
 		return p.time(n, field)
 	}
+
 	switch t.Kind() { //nolint:exhaustive // the kinds that the types are made of
 	case reflect.Struct:
 		return p.mapping(n, field, func(k *yaml.Node, path string) (reflect.StructField, bool) { return p.field(k, t, field, path) })
@@ -293,6 +288,28 @@ func (p *parser) value(n *yaml.Node, t reflect.Type, field string) any {
 			return p.list(n, t, field)
 		}
 		return p.any(n, field)
+	}
+	return p.scalar(n, t, field)
+}
+
+// visit counts a node, and reports whether it may be read.
+func (p *parser) visit(n *yaml.Node) bool {
+	const deepest = 30
+	if p.budget--; p.budget >= 0 && p.depth <= deepest {
+		return true
+	}
+	if p.budget > 0 {
+		p.budget = 0 // said once
+		p.wrong(n, "", "the document is too deep or too large")
+	} else if p.budget == -1 {
+		p.wrong(n, "", "the document is too large")
+	}
+	return false
+}
+
+// scalar reads a string, a whole number or a boolean.
+func (p *parser) scalar(n *yaml.Node, t reflect.Type, field string) any {
+	switch t.Kind() { //nolint:exhaustive // the kinds that the types are made of
 	case reflect.String:
 		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 			p.wrong(n, field, "want a string")
