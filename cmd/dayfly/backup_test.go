@@ -142,8 +142,8 @@ func (w *world) play(pool *client.Client, job api.Job) {
 	}
 }
 
-// wantWhole checks that every workflow of a data directory is there with all that belongs to it, and that the counters
-// are right. It returns how many there are in each state.
+// wantWhole checks that every workflow of a data directory is there with all that belongs to it, and that the
+// counters are right. It returns how many there are in each state.
 func (w *world) wantWhole(data string) map[workflow.State]int {
 	w.t.Helper()
 	if text, err := os.ReadFile(filepath.Join(data, blob)); err != nil || string(text) != "lines" {
@@ -345,7 +345,7 @@ func TestBackup_ThatIsKilledIsNeverTakenForAWholeOne(t *testing.T) {
 			w.ok("server", "backup", to, "--data", data) // it ignores the files that remained
 			w.ok("server", "restore", to, "--data", filepath.Join(reachable(t), "data"))
 			if err := os.RemoveAll(to); err != nil || exists(to+".partial") {
-				t.Error("a part is left", err)
+				t.Error("a partial file remained", err)
 			}
 		})
 	}
@@ -411,7 +411,7 @@ func TestRestore_TheNextFinishesAKilledOne(t *testing.T) {
 		}
 		t.Logf("round %d: cut short is %v, records are there is %v", round, exists(marker), exists(db))
 		if exists(marker) {
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // one that is not refused serves until it is told to end
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // one that is not refused serves until it is stopped
 			got := w.in(ctx, "", "server", "--data", data, "--listen", "127.0.0.1:0")
 			cancel()
 			if got.code != cli.ExitRefused || !strings.Contains(got.stderr, "cut short") {
@@ -429,7 +429,7 @@ func TestRestore_TheNextFinishesAKilledOne(t *testing.T) {
 			t.Errorf("round %d: restored %v, want %v", round, got, want)
 		}
 		if exists(marker) || exists(db+".restoring") {
-			t.Errorf("round %d: something is left of the restore", round)
+			t.Errorf("round %d: files of the restore remained", round)
 		}
 		_, stop := w.serve(data)
 		stop()

@@ -158,8 +158,8 @@ func (c *ciWorld) onGitLab(host *githosttest.Server, source string, claims map[s
 	}
 }
 
-// steps runs lines as a host's runner does: in a shell, with the job's environment and the additions of earlier steps to
-// PATH.
+// steps runs lines as a host's runner does: in a shell, with the job's environment and the additions of earlier
+// steps to PATH.
 func (c *ciWorld) steps(with map[string]string, scripts ...string) (out string, err error) {
 	c.t.Helper()
 	added := filepath.Join(c.t.TempDir(), "path")

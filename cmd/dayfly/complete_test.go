@@ -118,7 +118,8 @@ ask dayfly wo; ask dayfly why ''; ask dayfly run --op = up; ask dayfly run x --f
 	}
 }
 
-// The functions of zsh's completion system work in a widget only: those that the script calls print their arguments here.
+// The functions of zsh's completion system work in a widget only: those that the script calls print their arguments
+// here.
 func TestCompletion_InZsh(t *testing.T) {
 	w, id := completing(t)
 	const try = `compdef() { echo "compdef $*" }; compadd() { echo "$words_ | $about" }; _files() { echo files }

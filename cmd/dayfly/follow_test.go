@@ -29,7 +29,7 @@ func (w *world) says(runner *client.Runner, step string, lines []string) {
 	}
 }
 
-// finish plays a runner that does one step and ends as told.
+// finish plays a runner that does one step and ends with the given result.
 func (w *world) finish(result api.Result, lines ...string) {
 	w.t.Helper()
 	ctx := w.t.Context()

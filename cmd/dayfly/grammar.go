@@ -62,7 +62,7 @@ type grammar struct {
 	Token     access.TokenCommands     `cmd:"" group:"admin" help:"Create, list and revoke user tokens."`
 	Login     access.LoginCommand      `cmd:"" group:"admin" help:"Log in to a control plane, and make it the one that commands talk to."`
 	Logout    access.LogoutCommand     `cmd:"" group:"admin" help:"Forget the token for a control plane."`
-	Whoami    access.WhoamiCommand     `cmd:"" group:"admin" help:"Show who the token in use speaks for, and what it may do."`
+	Whoami    access.WhoamiCommand     `cmd:"" group:"admin" help:"Show the principal of the token in use, and its rights."`
 	Version   versionCommand           `cmd:"" group:"admin" help:"Print the version."`
 
 	Schema     schemaCommand     `cmd:"" group:"admin" help:"Print the JSON Schema of a settings file, or of a kind of documents of dayfly apply, for editors."`

@@ -75,7 +75,8 @@ var refusedHere = map[string]string{
 	"dayfly repair own ID --yes":                                     "was refused no state",
 }
 
-// Each example begins with the seeded records, not with changes of the ones before it. Only the directories are shared.
+// Each example begins with the seeded records, not with changes of the ones before it. Only the directories are
+// shared.
 func TestHelp_ExamplesDoWhatTheySay(t *testing.T) {
 	seeded := newWorld(t)
 	id, token := seeded.seed()

@@ -95,8 +95,8 @@ func TestLogin_ByBrowser(t *testing.T) {
 	}
 	has(t, "list after login", w.ok("workflow", "list"), "no workflows")
 	target, err := credentials.Find(func(name string) string { return w.env[name] })
-	if left := time.Until(target.Ends); err != nil || left > 30*time.Minute || left < 25*time.Minute {
-		t.Errorf("the login ends in %s, %v, want 30m", left, err)
+	if remaining := time.Until(target.Ends); err != nil || remaining > 30*time.Minute || remaining < 25*time.Minute {
+		t.Errorf("the login ends in %s, %v, want 30m", remaining, err)
 	}
 	if got := w.run("workspace", "delete", "x", "--yes"); got.code != cli.ExitRefused {
 		t.Errorf("an operator deletes a workspace: %+v", got)

@@ -16,12 +16,12 @@ import (
 )
 
 // logged submits an update whose steps init and apply print lines, n in all, and says whether the steps know it.
-func (w *world) logged(n int, told bool) (id string) {
+func (w *world) logged(n int, counted bool) (id string) {
 	w.t.Helper()
 	id = strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
 	_, runner := w.claim()
 	step := api.Step{Seq: 1, Name: "init", Status: workflow.StepSucceeded, StartedAt: time.Now()}
-	if told {
+	if counted {
 		step.LogEnd = int64(n / 2)
 	}
 	for from := 0; from < n; from += 2000 {
@@ -96,13 +96,13 @@ func TestLogs_ATailOfALongLogCostsFewCalls(t *testing.T) {
 	t.Cleanup(server.Close)
 	w.env["DAYFLY_URL"] = server.URL
 	for _, tc := range []struct {
-		args []string
-		most int64
+		args  []string
+		limit int64
 	}{{nil, 3}, {[]string{"--step", "apply"}, 4}} { // all of it costs 41
 		calls.Store(0)
 		w.ok(append([]string{"workflow", "logs", id, "--tail", "10"}, tc.args...)...)
-		if got := calls.Load(); got > tc.most {
-			t.Errorf("%v: got %d calls, want at most %d", tc.args, got, tc.most)
+		if got := calls.Load(); got > tc.limit {
+			t.Errorf("%v: got %d calls, want at most %d", tc.args, got, tc.limit)
 		}
 	}
 }

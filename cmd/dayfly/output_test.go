@@ -67,7 +67,7 @@ func TestOutput_NamesAreWhatOtherCommandsTake(t *testing.T) {
 	}
 }
 
-// A token that is made and not printed is lost.
+// A token that is created and not printed is lost.
 func TestOutput_RefusesAnUnsupportedFormatFirst(t *testing.T) {
 	w := newWorld(t)
 	for says, args := range map[string][]string{

@@ -283,7 +283,7 @@ func TestAgent_SaysThatItsTokenIsRefused(t *testing.T) {
 		}
 	}
 	if code := stop(); code != cli.ExitOK || strings.Contains(stderr.String(), "log in") || strings.Contains(stderr.String(), "dfp_wrong") {
-		t.Errorf("told to end before it gave up: exit %d\n%s", code, stderr)
+		t.Errorf("stopped before it gave up: exit %d\n%s", code, stderr)
 	}
 
 	var end bytes.Buffer

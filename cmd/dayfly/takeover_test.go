@@ -257,7 +257,7 @@ func TestApply_PrunesOnlyInItsScopeAndLeavesWhatHasRuns(t *testing.T) {
 		t.Errorf("without --yes: got %+v", got)
 	}
 	if there := value[[]api.Workspace](w, "workspace", "list"); len(there) != 4 {
-		t.Fatalf("%d workspaces are left, want all 4", len(there))
+		t.Fatalf("%d workspaces remain, want all 4", len(there))
 	}
 	got := w.run("apply", "-f", file, "--prune", "--yes")
 	has(t, "prune", got.stdout, "workspace keep is unchanged", "workspace gone is pruned", "workspace alone is pruned")

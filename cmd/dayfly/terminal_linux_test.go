@@ -188,10 +188,10 @@ func TestTerminal_ConfigureAsksForWhatIsMissing(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Errorf("got %s, %v, want\n%s", text, err, want)
 	}
-	left := w.sit("configure", "--config", file+"2")
-	left.shows("Address of the control plane")
-	left.types("\x03")
-	left.ends(cli.ExitInterrupted)
+	aborted := w.sit("configure", "--config", file+"2")
+	aborted.shows("Address of the control plane")
+	aborted.types("\x03")
+	aborted.ends(cli.ExitInterrupted)
 }
 
 func TestTerminal_WhatCannotBeTakenBackAsksFirst(t *testing.T) {

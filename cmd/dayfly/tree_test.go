@@ -109,10 +109,10 @@ func TestTree_WaitsForApprovals(t *testing.T) {
 	w := newWorld(t)
 	w.ok("apply", "-f", w.put("{name: net, engine: terraform, source: {directory: /src}, approval: {required: true}}"))
 	w.after("db net")
-	told := make(chan string, 1)
-	go func() { told <- w.planned(api.Changes{Add: 1}) }()
+	planned := make(chan string, 1)
+	go func() { planned <- w.planned(api.Changes{Add: 1}) }()
 	got := w.run("run", "net", "--downstream", "--op", "update", "--yes", "--follow")
-	if id := <-told; got.code != cli.ExitAwaiting || !strings.Contains(got.stderr, "dayfly workflow approve "+id) {
+	if id := <-planned; got.code != cli.ExitAwaiting || !strings.Contains(got.stderr, "dayfly workflow approve "+id) {
 		t.Errorf("got %+v, want exit %d and the plan of %s", got, cli.ExitAwaiting, id)
 	}
 	has(t, "followed", got.stdout, "net  running", api.TreeAwaits)

@@ -38,7 +38,7 @@ func Marker(organization, key string) string {
 }
 
 // Render writes the comment in markdown, with at most limit bytes, where limit is 16 KiB or more. Where that is
-// too little, the resources of the workspaces that matter least are left out first, and it says which.
+// too little, the resources of the least important workspaces are left out first, and it says which.
 // Names and addresses come from a stranger's code. They stand within code only, where no host reads markup, links or
 // mentions. Values and messages of engines are never shown; messages of policies are, and may quote the code.
 func Render(c Comment, limit int) string {
@@ -266,7 +266,7 @@ func Short(commit string) string {
 	return text.Cut(commit, maxName)
 }
 
-// safeLink says whether an address can stand in a link as it is. It is ours, and it is looked at all the same: it may
+// safeLink says whether an address can stand in a link as it is. It is ours, and is checked all the same: it may
 // have the id of a run in it.
 func safeLink(address string) bool {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:/?#%=&+"

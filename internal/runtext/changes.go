@@ -131,7 +131,7 @@ func Drift(n int) string {
 	return text.Count(n, "resource") + " were changed outside the code"
 }
 
-// Inventory counts in a line the resources that a scan found in the state; empty where it did not look.
+// Inventory counts in a line the resources that a scan found in the state; empty where it did not count them.
 func Inventory(i *api.Inventory) string {
 	if i == nil {
 		return ""

@@ -28,7 +28,7 @@ type Run struct {
 	Why  api.Why
 }
 
-// Golden compares the texts about all runs with a golden file, or writes it anew.
+// Golden compares the texts about all runs with a golden file, or updates it.
 func Golden(t *testing.T, update bool, describe func(Run) string) {
 	t.Helper()
 	var b strings.Builder
@@ -38,7 +38,7 @@ func Golden(t *testing.T, update bool, describe func(Run) string) {
 	Same(t, update, "runs.txt", b.String())
 }
 
-// Same compares a text with a golden file, or writes it anew.
+// Same compares a text with a golden file, or updates it.
 func Same(t *testing.T, update bool, name, got string) {
 	t.Helper()
 	golden := filepath.Join("testdata", name)
@@ -55,7 +55,7 @@ func Same(t *testing.T, update bool, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is not up to date (-want +got); -update writes it anew:\n%s", golden, diff)
+		t.Errorf("%s is not up to date (-want +got); -update updates it:\n%s", golden, diff)
 	}
 }
 

@@ -225,7 +225,7 @@ func (c *auditVerify) Run(a *cli.App, cl *client.Client) error {
 			state = now
 			break
 		}
-		state = now // some of it was deleted meanwhile, because it is past its retention: look again
+		state = now // some of it was deleted meanwhile, because it is past its retention: check again
 	}
 	if a.JSON() {
 		err = a.Encode(r)

@@ -13,7 +13,7 @@ import (
 // WhoamiCommand is dayfly whoami.
 type WhoamiCommand struct{}
 
-// Run shows who the token of this command speaks for.
+// Run shows the principal of the token in use.
 func (c *WhoamiCommand) Run(a *cli.App, cl *client.Client) error {
 	who, err := cl.Whoami(a.Ctx)
 	if err != nil {

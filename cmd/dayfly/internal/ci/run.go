@@ -22,8 +22,8 @@ import (
 
 // Intervals and limits for a pipeline's job.
 const (
-	lookCI   = time.Second            // between two looks at a run,
-	lookMore = 100 * time.Millisecond // and more for each: 100 runs are looked at every 11 s
+	pollCI   = time.Second            // between two requests for a run,
+	pollMore = 100 * time.Millisecond // and more for each: with 100 runs, each is polled every 11 s
 	lastTime = 5 * time.Second        // to cancel runs after an interrupt: hosts kill a job soon after it
 )
 
@@ -131,7 +131,7 @@ func (r *ciRun) await() error {
 	ctx, cancel := context.WithTimeout(r.a.Ctx, r.of.Timeout)
 	defer cancel()
 	list := r.comment.Previews
-	every := lookCI + time.Duration(len(list))*lookMore
+	every := pollCI + time.Duration(len(list))*pollMore
 	err := cli.Each(ctx, len(list), len(list), func(ctx context.Context, i int) error {
 		p := &list[i]
 		if p.Refused != "" {

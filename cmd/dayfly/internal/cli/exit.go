@@ -86,7 +86,7 @@ func ExitCode(err error) int {
 
 // refusals are the texts of all refusals in an error, in their order.
 func refusals(err error) []string {
-	switch e := err.(type) { //nolint:errorlint // each layer is looked at
+	switch e := err.(type) { //nolint:errorlint // each layer is inspected
 	case *workflow.Error:
 		for _, kind := range []error{workflow.ErrNotFound, workflow.ErrExists, workflow.ErrInUse, workflow.ErrConflict, workflow.ErrForbidden} {
 			if e.Kind == kind { //nolint:errorlint // it is the sentinel itself

@@ -23,14 +23,14 @@ func (g Git) Commit(ctx context.Context, revision string) (string, error) {
 	if strings.HasPrefix(revision, "-") {
 		return "", fmt.Errorf("%q is not a revision", revision)
 	}
-	out, err := g.look(ctx, revision)
+	out, err := g.resolve(ctx, revision)
 	if err != nil {
 		return "", g.missing(ctx, revision, err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
 
-func (g Git) look(ctx context.Context, revision string) ([]byte, error) {
+func (g Git) resolve(ctx context.Context, revision string) ([]byte, error) {
 	return g.run(ctx, "rev-parse", "--verify", "--quiet", revision+"^{commit}")
 }
 
@@ -91,7 +91,7 @@ func (g Git) Order(ctx context.Context, commit, head string) (Order, error) {
 	if _, err := g.Commit(ctx, head); err != nil {
 		return "", err
 	}
-	if _, err := g.look(ctx, commit); err != nil {
+	if _, err := g.resolve(ctx, commit); err != nil {
 		if !lacks(err) || g.shallow(ctx) {
 			return "", g.missing(ctx, commit, err)
 		}
@@ -132,7 +132,7 @@ const fetchTime = time.Minute
 // the newest first: that push alone would not have applied them. A merge stands for the commits that it brought.
 // Nothing is listed where it is not known where the push began.
 func (g Git) Missed(ctx context.Context, last, began, head string, files []string) ([]string, error) {
-	_, err := g.look(ctx, began)
+	_, err := g.resolve(ctx, began)
 	var common []byte
 	if err == nil {
 		common, err = g.run(ctx, "merge-base", began, head) // after a force push it did not begin in its history

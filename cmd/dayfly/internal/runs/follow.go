@@ -378,7 +378,7 @@ func (f *follower) noteAway(now time.Time) {
 	}
 }
 
-// noteSteps keeps the steps that ended since the last look.
+// noteSteps keeps the steps that ended since the last answer.
 func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 	for _, s := range w.Steps {
 		f.places[s.Name] = s.Seq

@@ -21,8 +21,8 @@ type OutputCommand struct {
 	Raw       bool   `help:"Print the value of the named output alone, a text without quotes."`
 }
 
-// maxLooked is how many workflows are looked at for the last one that changed the state.
-const maxLooked = 2000
+// maxSearched is how many workflows are searched for the last one that changed the state.
+const maxSearched = 2000
 
 // Run prints the outputs.
 func (c *OutputCommand) Run(a *cli.App, cl *client.Client) error {
@@ -60,7 +60,7 @@ func (c *OutputCommand) Run(a *cli.App, cl *client.Client) error {
 // last is the last run that has changed the workspace's state and succeeded.
 func (c *OutputCommand) last(a *cli.App, cl *client.Client) (api.Workflow, error) {
 	f := client.Filter{Workspace: c.Workspace, State: string(workflow.Succeeded), Limit: 100}
-	for looked := 0; looked < maxLooked; {
+	for searched := 0; searched < maxSearched; {
 		page, err := cl.Workflows(a.Ctx, f)
 		if err != nil {
 			return api.Workflow{}, err
@@ -70,7 +70,7 @@ func (c *OutputCommand) last(a *cli.App, cl *client.Client) (api.Workflow, error
 				return cl.Workflow(a.Ctx, w.ID)
 			}
 		}
-		if looked, f.Cursor = looked+len(page.Items), page.Next; f.Cursor == "" {
+		if searched, f.Cursor = searched+len(page.Items), page.Next; f.Cursor == "" {
 			break
 		}
 	}

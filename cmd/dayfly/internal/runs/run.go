@@ -26,14 +26,14 @@ import (
 type RunCommand struct {
 	Target   string        `arg:"" name:"workspace|dir" help:"Name of a workspace, or path of a directory or workspace file. A path contains a slash, or is a dot."`
 	Op       string        `enum:"preview,update,refresh,destroy,scan,evaluate" default:"preview" help:"Operation: preview, update, refresh, destroy, scan for drift, or evaluate policies over the state."`
-	Follow   bool          `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
+	Follow   bool          `short:"f" help:"Follow the log until the workflow ends; the exit code reports how it ended."`
 	Name     string        `help:"Name of the workspace for a directory; default the name of the directory."`
 	Message  string        `short:"m" help:"A note that is kept with the workflow."`
 	Priority *int          `help:"From -100 to 100, higher first; default the workspace's default_priority."`
 	Timeout  time.Duration `help:"How long the run may take from its start, such as 20m: at most the workspace's max_runtime, or 24h where it names none; default the workspace's."`
 	cli.Confirmed
 
-	Downstream bool `help:"With --op update or destroy: also run all workspaces that depend on it, in order: a tree. With --follow the exit code tells how it ended."`
+	Downstream bool `help:"With --op update or destroy: also run all workspaces that depend on it, in order: a tree. With --follow the exit code reports how it ended."`
 	Every      bool `help:"With --downstream: also run those whose inputs did not change."`
 
 	DetailedExitcode bool `help:"With --follow: exit with 2 if the run succeeded and there are changes, and with 1 where the control plane refuses."`

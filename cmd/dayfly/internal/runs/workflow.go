@@ -22,7 +22,7 @@ type WorkflowCommands struct {
 	List   workflowList   `cmd:"" help:"List workflows, the newest first."`
 	Show   workflowShow   `cmd:"" help:"Show a workflow with its steps, result and outputs."`
 	Logs   workflowLogs   `cmd:"" help:"Print a workflow's log."`
-	Wait   workflowWait   `cmd:"" help:"Wait until workflows have ended or started, or their plans are decided on; the exit code tells how they ended."`
+	Wait   workflowWait   `cmd:"" help:"Wait until workflows have ended or started, or their plans are decided on; the exit code reports how they ended."`
 	Cancel workflowCancel `cmd:"" help:"Cancel a workflow."`
 	Retry  workflowRetry  `cmd:"" help:"Submit a workflow that has ended again, as a new one."`
 
@@ -170,7 +170,7 @@ func stateLock(w api.Workflow) string {
 
 type workflowLogs struct {
 	ID         string   `arg:"" help:"The workflow."`
-	Follow     bool     `short:"f" help:"Follow the log until the workflow ends; the exit code tells how it ended."`
+	Follow     bool     `short:"f" help:"Follow the log until the workflow ends; the exit code reports how it ended."`
 	Attempt    *int     `help:"Print the log of this attempt; default the latest."`
 	Tail       *int     `placeholder:"N" help:"Print only the last N lines; with --follow, begin with them."`
 	Timestamps bool     `help:"Begin each line with the time at which it was written."`
@@ -268,7 +268,7 @@ func (c *workflowCancel) Run(a *cli.App, cl *client.Client) error {
 type workflowRetry struct {
 	ID     string `arg:"" help:"The workflow."`
 	Reason string `help:"Why; kept in the timeline and in the audit trail."`
-	Follow bool   `short:"f" help:"Follow the new workflow until it ends; the exit code tells how it ended."`
+	Follow bool   `short:"f" help:"Follow the new workflow until it ends; the exit code reports how it ended."`
 	cli.Confirmed
 }
 

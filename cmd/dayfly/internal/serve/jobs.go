@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	lookJobs = 2 * time.Second // the longest time between two looks at a job
+	lookJobs = 2 * time.Second // the longest time between two requests for a job
 	maxOver  = 1000            // jobs that have ended and are remembered: the log names their tasks later too
-	maxSeen  = 1000            // ids that wait for a look
+	maxSeen  = 1000            // ids that wait for a request
 )
 
 // jobLines say in a line each that a job of dayfly up has started, and how it ended. The log names the jobs about
@@ -28,7 +28,7 @@ const (
 type jobLines struct {
 	style term.Style
 	say   func(format string, args ...any)
-	ids   chan string // of jobs to look at
+	ids   chan string // of jobs that the log has named
 }
 
 // seen notes that something has happened to a job. It does not wait.

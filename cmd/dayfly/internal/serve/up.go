@@ -91,7 +91,7 @@ type UpCommand struct {
 	LogFormat string `enum:"auto,lines,json" default:"auto" help:"lines: a line when a job starts and one when it ends, and warnings, with -v the whole log; json: the whole log as JSON; auto: lines on a terminal, else json."`
 }
 
-// Run serves and works until the command is told to end.
+// Run serves and works until the command is stopped.
 func (c *UpCommand) Run(a *cli.App) error {
 	s, err := c.load(a, config.Up)
 	if err != nil {
@@ -193,7 +193,7 @@ type probed struct {
 	PollingIntervalOverride bool   `help:"Poll at the polling interval, even if the control plane asks for another pause."`
 	HTTPServerAddress       string `name:"http-server-address" help:"Address of this machine that serves /healthz; default 127.0.0.1." placeholder:"ADDRESS"`
 	HTTPServerPort          string `name:"http-server-port" help:"Port that serves /healthz; default 8080, 0 for none." placeholder:"PORT"`
-	HealthThreshold         string `help:"How long without a heartbeat /healthz answers 200; default twice the longer of polling interval and job status loop interval." placeholder:"DURATION"`
+	HealthThreshold         string `help:"How long without a sign of life /healthz answers 200; default twice the longer of polling interval and job status loop interval." placeholder:"DURATION"`
 }
 
 // exchanging are the keys of an agent without a stored token as flags.
@@ -221,7 +221,7 @@ type fargate struct {
 	LaunchRate     string   `help:"Maximum launches a second; default 20, the quota of an account." placeholder:"N"`
 }
 
-// Run works until the command is told to end, or its one job is over.
+// Run works until the command is stopped, or its one job is over.
 func (c *AgentCommand) Run(a *cli.App) error {
 	s, err := c.load(a, config.Agent)
 	if err != nil {

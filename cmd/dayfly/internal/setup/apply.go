@@ -196,7 +196,7 @@ func workspaces(a *cli.App, cl *client.Client) (map[string]api.Workspace, error)
 }
 
 // unnamed deletes the workspaces that --prune means: in the projects of --project, else in those that the files name
-// in words. A file that names no project does not tell which workspaces exist beside its own.
+// in words. A file that names no project defines no scope.
 func (c *ApplyCommand) unnamed(cl *client.Client, docs []workspacefile.Document, there map[string]api.Workspace) ([]Change, error) {
 	if !c.Prune {
 		return nil, nil
