@@ -31,13 +31,13 @@ var elsewhere = map[string]string{
 	"start":    "did you mean dayfly up?",
 }
 
-// verbs are other words for commands that each group calls the same.
+// verbs are other words for commands that have the same name in every group.
 var verbs = map[string]string{
 	"ls": "list", "get": "show", "describe": "show", "rm": "delete", "remove": "delete", "destroy": "delete", "new": "create", "add": "create",
 	"edit": "update", "set": "update", "stop": "cancel", "abort": "cancel", "rerun": "retry", "log": "logs", "tail": "logs",
 }
 
-// suggest adds to a refusal because of something that does not exist the name that was probably meant.
+// suggest adds to a refusal of an unknown name the name that was probably meant.
 func suggest(a *cli.App, err error) error {
 	refusal, ok := errors.AsType[*workflow.Error](err)
 	if !ok || !strings.HasPrefix(refusal.Message, "there is no ") {
@@ -79,6 +79,7 @@ func hint(root *kong.Node, parsed *kong.Context, err error) error {
 	if !ok {
 		return err
 	}
+
 	word, _, guessed := strings.Cut(rest, ", ")
 	node := root
 	if parsed != nil && parsed.Selected() != nil {
@@ -88,6 +89,7 @@ func hint(root *kong.Node, parsed *kong.Context, err error) error {
 	if there := elsewhere[word]; there != "" && node == root {
 		return fmt.Errorf("%s: %s", no, there)
 	}
+
 	var all []string
 	for _, leaf := range node.Leaves(true) {
 		if leaf.Name == word || leaf.Name == verbs[word] && (node != root || leaf.Parent.Name == "workflow") {

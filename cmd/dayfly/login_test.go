@@ -176,7 +176,7 @@ func TestLogin_AServicePrincipal(t *testing.T) {
 		says string
 		args []string
 	}{
-		{cli.ExitRefused, "does not let you in", []string{"--client-id", "sp_none", "--client-secret-file", file}},
+		{cli.ExitRefused, "refuses this login", []string{"--client-id", "sp_none", "--client-secret-file", file}},
 		{cli.ExitUsage, "both --client-id and --client-secret-file", []string{"--client-id", "sp_none"}},
 		{cli.ExitUsage, "--client-secret-file: ", []string{"--client-id", "sp_none", "--client-secret-file", file + "x"}},
 		{cli.ExitUsage, "", []string{"--client-id", "sp_none", "--device"}},

@@ -42,6 +42,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	case args[0] == "--version":
 		args = append([]string{"version"}, args[1:]...)
 	}
+
 	parsed, err := parse(parser, args)
 	if exited >= 0 { // help was asked for and printed
 		return exited
@@ -62,6 +63,7 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 		defer stop()
 		context.AfterFunc(ctx, stop)
 	}
+
 	a := &cli.App{Ctx: ctx, Getenv: getenv, Stdin: stdin, Stdout: stdout, Stderr: stderr, Output: g.Output, Parsed: parsed, Color: g.Color}
 	if err := parsed.BindToProvider(sync.OnceValues(a.Connect)); err != nil {
 		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))

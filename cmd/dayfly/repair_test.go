@@ -42,7 +42,7 @@ func TestRepairUnlock_ShowsWhoHoldsTheWorkspaceAndAsks(t *testing.T) {
 	if got.code != cli.ExitUsage || strings.Contains(got.stderr, "STILL ALIVE") {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
-	has(t, "what it would do", got.stderr, id, "update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "say --yes")
+	has(t, "what it would do", got.stderr, id, "update, failed (runner_lost)", "task-1 of pool default", "last sign of life  20", "(45m", "use --yes")
 	if w := value[api.Workflow](w, "workflow", "show", id); !w.SlotHeld {
 		t.Error("it is unlocked")
 	}
@@ -87,15 +87,15 @@ func TestRepairOwn_GivesTheStatesThatARunWasRefused(t *testing.T) {
 	if got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
-	has(t, "what it would do", got.stderr, "is that of workspace web", "gives the states to workspace net", "say --yes")
-	has(t, "copy", w.ok("repair", "own", id, "--copy", "--yes"), "1 state of web", "workspace net may change a copy", "dayfly workflow retry "+id)
+	has(t, "what it would do", got.stderr, "is that of workspace web", "gives the states to workspace net", "use --yes")
+	has(t, "copy", w.ok("repair", "own", id, "--copy", "--yes"), "1 state of web", "workspace net may change its own copy", "dayfly workflow retry "+id)
 	if got := w.run("repair", "own", id, "--yes"); got.code != cli.ExitRefused || !strings.Contains(got.stderr, "run it again") {
 		t.Errorf("again: %+v", got)
 	}
 	w.ok("workspace", "delete", "net", "--yes")
 	w.workspace("net")
 	id = refusedRun()
-	has(t, "own", w.ok("repair", "own", id, "--yes"), "1 state of web is that of workspace net now")
+	has(t, "own", w.ok("repair", "own", id, "--yes"), "1 state of web belongs to workspace net now")
 }
 
 // R15: before a state that a run could not write is given up, the command says that it can be pushed, and the effect.
@@ -121,7 +121,7 @@ func TestRepairUnlock_GivesUpAStateThatWasNotWritten(t *testing.T) {
 	if got.code != cli.ExitUsage {
 		t.Errorf("nobody was asked: got %+v", got)
 	}
-	has(t, "what it would do", got.stderr, "workflow "+id+" could not write its state", "dayfly state push net", "creates the same resources again", "say --yes")
+	has(t, "what it would do", got.stderr, "workflow "+id+" could not write its state", "dayfly state push net", "creates the same resources again", "use --yes")
 	has(t, "unlock", w.ok("repair", "unlock", "net", "--yes"), "workspace net is free")
 	if job, _ := w.claim(); job.ID != next {
 		t.Errorf("claimed %s, want %s", job.ID, next)

@@ -71,6 +71,7 @@ func repeat(a *cli.App, run func() error) error {
 		}
 		return a.Over, err
 	}, watchEvery)
+
 	if a.Ctx.Err() != nil {
 		return &cli.ExitError{Code: cli.ExitInterrupted}
 	}

@@ -128,7 +128,7 @@ func TestTakeover_ManyWorkspacesMoveOver(t *testing.T) {
 	found := w.run("workspace", "discover", tree, "--out", files, "--project", "global")
 	has(t, "discover", found.stdout+found.stderr, fmt.Sprintf("%d workspaces, %d left out", count, *roots), "root-0-prod", `"autoplan" is not carried over`, "the backend lacks storage_account_name", "it is only called as a module", fmt.Sprintf("%d files written", count))
 	again := w.run("workspace", "discover", tree, "--out", files, "--project", "global")
-	has(t, "discover again", again.stderr, fmt.Sprintf("0 files written, %d as they were", count))
+	has(t, "discover again", again.stderr, fmt.Sprintf("0 files written, %d unchanged", count))
 	if again.stdout != found.stdout {
 		t.Error("the same tree gives another table")
 	}

@@ -60,11 +60,11 @@ func Limit(kind string) int {
 type weight int
 
 const (
-	bad      weight = iota // failed, or refused
-	destroys               // destroys or replaces something
-	changes                // changes something
-	going                  // has not ended
-	nothing                // changes nothing
+	bad        weight = iota // failed, or refused
+	destroys                 // destroys or replaces something
+	changes                  // changes something
+	unfinished               // has not ended
+	nothing                  // changes nothing
 )
 
 // standing is the state of a workspace in the comment.
@@ -82,7 +82,7 @@ func (p Preview) standing() standing {
 		case w.State.Terminal():
 			return standing{before + runtext.State(w), bad, StatusFailure}
 		}
-		return standing{cmp.Or(before, "preview ") + runtext.State(w), going, StatusPending}
+		return standing{cmp.Or(before, "preview ") + runtext.State(w), unfinished, StatusPending}
 	}
 	if p.Refused != "" {
 		return standing{"not previewed", bad, StatusFailure}
@@ -189,7 +189,7 @@ func (c Comment) summary() string {
 // Silent says whether no comment is to be posted: there is none yet, nothing is known to change in any workspace, and
 // nothing was asked. Whether the previews go on is said by the status.
 func Silent(c Comment) bool {
-	return !c.Posted && c.Held == "" && len(c.Notes) == 0 && !slices.ContainsFunc(c.Previews, func(p Preview) bool { return p.standing().weight < going })
+	return !c.Posted && c.Held == "" && len(c.Notes) == 0 && !slices.ContainsFunc(c.Previews, func(p Preview) bool { return p.standing().weight < unfinished })
 }
 
 // Status says the same in a word and at most MaxDescription bytes, which hosts show as plain text.

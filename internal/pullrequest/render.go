@@ -51,6 +51,7 @@ func Render(c Comment, limit int) string {
 	}
 	b.WriteString(": " + c.summary() + "\n")
 	c.notes(&b)
+
 	hidden := table(&b, previews, room)
 	var cut []string // workspaces whose resources are not all there
 	for _, p := range previews {
@@ -64,6 +65,7 @@ func Render(c Comment, limit int) string {
 			cut = append(cut, code(text.Cut(p.Run.Workspace, maxName)))
 		}
 	}
+
 	if hidden > 0 {
 		fmt.Fprintf(&b, "\n%s not in the table, because a comment has no room for more.\n", text.Are(hidden, "workspace"))
 	}

@@ -106,6 +106,7 @@ func Summary(w api.Workflow) string {
 		}
 		parts = append(parts, verb(one)+" "+n)
 	}
+
 	change := verb(count{would: "change", did: "changed"})
 	switch last := len(parts) - 1; {
 	case last > 0:

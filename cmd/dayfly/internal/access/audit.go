@@ -91,6 +91,7 @@ func (c *auditList) follow(a *cli.App, cl *client.Client, f api.AuditFilter) err
 	if f.Since.IsZero() {
 		f.Since = time.Now().Add(-followAgain)
 	}
+
 	shown, down := map[string]bool{}, false
 	var newest time.Time
 	for {
@@ -119,6 +120,7 @@ func (c *auditList) follow(a *cli.App, cl *client.Client, f api.AuditFilter) err
 				return err
 			}
 		}
+
 		if from := newest.Add(-followAgain); from.After(f.Since) {
 			f.Since = from
 		}
@@ -166,6 +168,7 @@ func (c *auditExport) Run(a *cli.App, cl *client.Client) (err error) {
 		defer func() { err = errors.Join(err, file.Close()) }()
 		out = file
 	}
+
 	buffered := bufio.NewWriter(out)
 	f.Order, f.After = api.OldestFirst, c.After
 	n, last := 0, c.After
@@ -211,6 +214,7 @@ func (c *auditVerify) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
+
 	var r api.AuditReport
 	for {
 		all := api.AuditFilter{Order: api.OldestFirst}
@@ -227,6 +231,7 @@ func (c *auditVerify) Run(a *cli.App, cl *client.Client) error {
 		}
 		state = now // some of it was deleted meanwhile, because it is past its retention: check again
 	}
+
 	if a.JSON() {
 		err = a.Encode(r)
 	} else {

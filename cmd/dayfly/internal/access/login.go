@@ -65,7 +65,7 @@ func (c *LoginCommand) Run(a *cli.App) error {
 	began := time.Now()
 	issued, err := bare.IssueToken(a.Ctx, *in)
 	if said, ok := errors.AsType[*workflow.Error](err); ok && errors.Is(said, workflow.ErrUnauthenticated) {
-		return cli.Refused(fmt.Errorf("%s does not let you in: %s", to.URL, said.Message))
+		return cli.Refused(fmt.Errorf("%s refuses this login: %s", to.URL, said.Message))
 	}
 	if err != nil {
 		return err
@@ -109,6 +109,7 @@ func (c *LoginCommand) request(a *cli.App, to credentials.Target) (*api.TokenReq
 		token, err := cli.ReadSecretFile("--oidc-token-file", c.OIDCTokenFile)
 		return exchange(token, api.TokenTypeJWT), err
 	}
+
 	wanted := c.Device || c.Organization != "" || c.Issuer != ""
 	if !wanted && (!term.IsTerminal(a.Stdin) || !term.IsTerminal(a.Stderr)) {
 		return nil, nil //nolint:nilnil // as documented
@@ -117,6 +118,7 @@ func (c *LoginCommand) request(a *cli.App, to credentials.Target) (*api.TokenReq
 	if err != nil || option == nil {
 		return nil, err
 	}
+
 	cfg := signin.Config{Issuer: option.Issuer, ClientID: option.ClientID, Scopes: option.Scopes, Say: a.Say, Open: a.Browse}
 	login := signin.Browser
 	if c.Device {
@@ -185,7 +187,7 @@ func loggedIn(a *cli.App, to credentials.Target) error {
 		return err
 	}
 	if a.Getenv(credentials.EnvToken) != "" {
-		a.Say("%s is set, and wins over this login: unset it", credentials.EnvToken)
+		a.Say("%s is set, and takes precedence over this login: unset it", credentials.EnvToken)
 	}
 	facts, until := map[string]string{"url": to.URL, "name": who.Name, "role": who.Role, "file": path}, ""
 	if !to.Ends.IsZero() {

@@ -23,7 +23,7 @@ func (c *principalCreate) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	return a.Done(made, "principal %s is made (%s); give it a token with dayfly token create NAME --principal %s", made.Name, made.ID, made.Name)
+	return a.Done(made, "principal %s is created (%s); give it a token with dayfly token create NAME --principal %s", made.Name, made.ID, made.Name)
 }
 
 type principalList struct{}

@@ -37,6 +37,7 @@ func (c *WhoamiCommand) Run(a *cli.App, cl *client.Client) error {
 		line("commit", p.Commit)
 		line("ref", p.Ref)
 	}
+
 	line("organization", who.Organization)
 	line("pool", who.Pool)
 	if who.Audience == "user" {

@@ -48,6 +48,7 @@ func s3Transfer(ctx context.Context, place api.Place, send *awss3.Body, take fun
 	if own := os.Getenv("AWS_ENDPOINT_URL_S3"); own != "" { // which the SDK reads for its own client only
 		cfg.BaseEndpoint = &own
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, s3Time)
 	defer cancel()
 	creds, err := cfg.Credentials.Retrieve(ctx)
@@ -59,6 +60,7 @@ func s3Transfer(ctx context.Context, place api.Place, send *awss3.Body, take fun
 	if err != nil {
 		return err
 	}
+
 	// A signature is for one address.
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	res, err := client.Do(req) //nolint:gosec // where the person's own settings say S3 is

@@ -33,6 +33,7 @@ func (c *Command) chosen(a *cli.App, cl *client.Client, job pipeline.Job, git pi
 	if len(c.Workspace) > 0 {
 		all = slices.DeleteFunc(all, func(w api.Workspace) bool { return !slices.Contains(c.Workspace, w.Name) })
 	}
+
 	slices.SortFunc(all, func(x, y api.Workspace) int { return strings.Compare(x.Name, y.Name) })
 	s := ciChoice{a: a, of: c, job: job, git: git, host: host, path: path, changed: map[comparison][]string{}, orders: map[string]pipeline.Order{}}
 	for _, w := range all {
@@ -92,6 +93,7 @@ func (s *ciChoice) consider(w api.Workspace) error {
 		}
 		return s.take(w, s.job.Base, fork, nil)
 	}
+
 	order, known := s.orders[last.Commit]
 	if !known {
 		var err error

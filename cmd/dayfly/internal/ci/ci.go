@@ -74,6 +74,7 @@ func (c *Command) perform(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+
 	r := &ciRun{a: a, cl: cl, of: c, job: job, comment: pullrequest.Comment{
 		Organization: cmp.Or(c.Organization, cli.DefaultOrganization), Key: cmp.Or(c.Name, "ci"), Commit: job.Head,
 	}}
@@ -142,6 +143,7 @@ func (c *Command) connect(a *cli.App, job pipeline.Job) (*client.Client, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	audience := api.OrganizationPrefix + cmp.Or(c.Organization, cli.DefaultOrganization)
 	life := max(api.DefaultLifetime, c.Timeout+api.DefaultLifetime/4)
 	source := client.NewSecret("the token for this job", nil, func(ctx context.Context) (redact.String, time.Duration, error) {

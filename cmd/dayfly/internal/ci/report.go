@@ -18,7 +18,7 @@ import (
 
 const hostTime = 30 * time.Second // for one request to a git host
 
-// hostOf is the git host of a job, with the job's token; nil where the job is of none.
+// hostOf is the git host of a job, with the job's token; nil where the job has none.
 func hostOf(job pipeline.Job) (githost.Host, error) {
 	bounded := &http.Client{Timeout: hostTime, Transport: smallAnswers{http.DefaultTransport}}
 	switch {

@@ -197,7 +197,7 @@ func (r *ciRun) undo() {
 
 // exit is the exit of the command, by the outcomes of all workspaces. It is a pure function of the previews.
 func (r *ciRun) exit() error {
-	var failed, cancelled, waiting, going, changed []string
+	var failed, cancelled, waiting, unfinished, changed []string
 	for _, p := range r.comment.Previews {
 		name, last := p.Run.Workspace, p.Run
 		if p.Apply != nil {
@@ -210,13 +210,14 @@ func (r *ciRun) exit() error {
 		case last.State == workflow.Cancelled:
 			cancelled = append(cancelled, name)
 		case !last.State.Terminal():
-			going = append(going, last.ID)
+			unfinished = append(unfinished, last.ID)
 		case r.of.Apply && p.Apply == nil && (review == nil || review.Status != api.ReviewEmpty):
 			waiting = append(waiting, last.ID)
 		case cli.Differs(last):
 			changed = append(changed, name)
 		}
 	}
+
 	say := func(code int, format string, names []string) error {
 		return &cli.ExitError{Code: code, Err: fmt.Errorf(format, text.Some(names, 10))}
 	}
@@ -225,8 +226,8 @@ func (r *ciRun) exit() error {
 		return say(cli.ExitFailed, "failed: %s", failed)
 	case len(cancelled) > 0:
 		return say(cli.ExitCancelled, "cancelled: %s", cancelled)
-	case len(going) > 0:
-		return say(cli.ExitTimeout, "the time of --timeout is over, and these go on: %s", going)
+	case len(unfinished) > 0:
+		return say(cli.ExitTimeout, "the time of --timeout is over, and these go on: %s", unfinished)
 	case len(waiting) > 0:
 		return say(cli.ExitAwaiting, "a plan waits for an approval: dayfly workflow approve %s", waiting)
 	case len(changed) > 0 && r.of.DetailedExitcode:

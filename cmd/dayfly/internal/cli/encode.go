@@ -28,6 +28,7 @@ func (a *App) EncodeTo(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
+
 	switch a.Output {
 	case "yaml":
 		var doc yaml.Node

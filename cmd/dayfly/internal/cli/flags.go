@@ -26,7 +26,7 @@ func (c Confirmed) Confirm(a *App, format string, args ...any) error {
 	}
 	effect := fmt.Sprintf(format, args...)
 	if !term.IsTerminal(a.Stdin) || !term.IsTerminal(a.Stderr) {
-		return Usage(fmt.Errorf("%s, and there is no terminal to ask on: say --yes", effect))
+		return Usage(fmt.Errorf("%s, and there is no terminal to ask on: use --yes", effect))
 	}
 	answer, err := term.Ask(a.Ctx, a.Stdin, a.Stderr, strings.ToUpper(effect[:1])+effect[1:]+". Type yes to go on: ")
 	if err != nil {

@@ -16,7 +16,7 @@ func Differs(last api.Workflow) bool {
 	return c.Any() || c.Drift+len(c.Outputs) > 0
 }
 
-// JobLine names a run in a line, with a word on how it stands behind it.
+// JobLine names a run in a line, with a word about its state.
 func JobLine(w api.Workflow, after string) string {
 	return fmt.Sprintf("%s %s  %s", runtext.Title(w), after, w.ID)
 }

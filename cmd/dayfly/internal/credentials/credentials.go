@@ -18,7 +18,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 )
 
-// Variables that win over the file.
+// Variables that take precedence over the file.
 const (
 	EnvURL   = "DAYFLY_URL"
 	EnvToken = "DAYFLY_API_TOKEN" //nolint:gosec // the name of a variable
@@ -136,6 +136,7 @@ func read(getenv func(string) string) (document, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return doc, fmt.Errorf("others can read %s: chmod 600 %s, and replace the tokens in it", path, path)
 	}
+
 	b, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
 		return doc, fmt.Errorf("read the credentials: %w", err)

@@ -21,7 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// needed are the settings without which a backend does not know its place.
+// needed are the settings without which a backend does not know where its state is.
 var needed = map[string][]string{
 	"s3": {"bucket", "key"}, "gcs": {"bucket"}, "azurerm": {"storage_account_name", "container_name", "key"},
 	"http": {"address"}, "consul": {"path"}, "kubernetes": {"secret_suffix"}, "oss": {"bucket"}, "cos": {"bucket"},

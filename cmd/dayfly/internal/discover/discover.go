@@ -91,6 +91,7 @@ func Tree(dir string, o Options) (Found, error) {
 	if err := fs.WalkDir(w.fsys, ".", w.visit); err != nil {
 		return Found{}, fmt.Errorf("read the tree %s: %w", dir, err)
 	}
+
 	plan, err := readAtlantis(w.fsys)
 	if err != nil {
 		return Found{}, err
@@ -101,6 +102,7 @@ func Tree(dir string, o Options) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(w.modules)) {
 		m := w.modules[name]
 		why, taken := m.judge()

@@ -99,6 +99,7 @@ func (g Git) Order(ctx context.Context, commit, head string) (Order, error) {
 			return Unknown, nil //nolint:nilerr // for whichever reason, it is not here
 		}
 	}
+
 	for _, c := range []struct {
 		older, newer string
 		is           Order

@@ -43,6 +43,7 @@ func ask(ctx context.Context, address string, key redact.String, audience string
 	query := u.Query()
 	query.Set("audience", audience)
 	u.RawQuery = query.Encode()
+
 	ctx, cancel := context.WithTimeout(ctx, tokenTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
@@ -64,6 +65,7 @@ func ask(ctx context.Context, address string, key redact.String, audience string
 	if response.StatusCode != http.StatusOK {
 		return redact.String{}, fmt.Errorf("ask %s for the job's token: it answered %s; the job needs the permission id-token: write", u.Host, response.Status)
 	}
+
 	var answer struct {
 		Value string `json:"value"`
 	}

@@ -259,6 +259,7 @@ func (f *follower) askLines(ctx context.Context) error {
 				return false, nil
 			}
 		}
+
 		// When a step begins, another has ended: its end is shown between their lines.
 		before := len(begun)
 		for _, l := range page.Lines {
@@ -276,6 +277,7 @@ func (f *follower) askLines(ctx context.Context) error {
 				return false, err
 			}
 		}
+
 		if len(page.Lines) > 0 || page.Done {
 			if err := send(ctx, f.lines, page); err != nil {
 				return false, err
@@ -392,7 +394,7 @@ func (f *follower) noteSteps(w api.Workflow, now time.Time) {
 	}
 }
 
-// showDue shows the ends of steps whose lines were all shown, or have had their time.
+// showDue shows the ends of steps whose lines were all shown, or were waited for long enough.
 func (f *follower) showDue(now time.Time) {
 	f.showEnds(func(e stepEnd) bool { return f.complete(e) || e.step.LogEnd == 0 && now.Sub(e.at) > stepWait })
 }

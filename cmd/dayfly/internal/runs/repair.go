@@ -96,9 +96,9 @@ func (c *repairOwn) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
-	said := "%s of %s is that of workspace %s now; to go on: dayfly workflow retry %s"
+	said := "%s of %s belongs to workspace %s now; to go on: dayfly workflow retry %s"
 	if c.Copy {
-		said = "%s of %s is one of which workspace %s may change a copy; to go on: dayfly workflow retry %s"
+		said = "%s of %s: workspace %s may change its own copy now; to go on: dayfly workflow retry %s"
 	}
 	return a.Done(out, said, text.Count(len(out.States), "state"), out.States[0].Workspace, w.Workspace, w.ID)
 }

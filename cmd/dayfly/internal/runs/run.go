@@ -183,6 +183,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	if err != nil {
 		return w, false, err
 	}
+
 	file := filepath.Join(dir, workspacefile.Name)
 	info, err := os.Stat(dir)
 	switch {
@@ -193,6 +194,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	case !info.IsDir():
 		dir, file = filepath.Dir(dir), dir
 	}
+
 	list, err := workspacefile.Read(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -208,6 +210,7 @@ func describe(path, name string, getenv func(string) string) (w api.Workspace, d
 	default:
 		w, described = list[0], true
 	}
+
 	if name != "" {
 		w.Name = name
 	}

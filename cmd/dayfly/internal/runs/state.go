@@ -39,6 +39,7 @@ func (c *stateList) Run(a *cli.App, cl *client.Client) error {
 		}
 		return ending(a, last)
 	}
+
 	addresses, err := c.addresses(a, cl, last)
 	if err != nil {
 		return err

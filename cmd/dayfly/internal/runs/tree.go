@@ -87,6 +87,7 @@ func (c *treeShow) Run(a *cli.App, cl *client.Client) error {
 	if err := a.Print("%s", b.String()); err != nil {
 		return err
 	}
+
 	table := term.NewTable("WORKSPACE", "STATE", "WORKFLOW", "NOTE")
 	for _, n := range runtext.Nodes(t) {
 		state, note := runtext.Node(n)
@@ -123,6 +124,7 @@ func followTree(a *cli.App, cl *client.Client, t api.Tree) error {
 	for _, n := range t.Nodes {
 		wide = max(wide, term.Width(n.Workspace))
 	}
+
 	err := new(cli.Poll).Until(a.Ctx, func() (bool, error) {
 		now, err := cl.Tree(a.Ctx, t.ID)
 		if err != nil {
@@ -139,6 +141,7 @@ func followTree(a *cli.App, cl *client.Client, t api.Tree) error {
 		live.Status(fmt.Sprintf("%s %s %s, %s done", string(frames[frame%len(frames)]), t.ID, runtext.TreeState(t), treeDone(t)))
 		return t.EndedAt != nil || len(awaited(t)) > 0, nil
 	}, cli.LookEvery)
+
 	live.Status("")
 	switch {
 	case a.Ctx.Err() != nil:

@@ -45,7 +45,7 @@ func (c *workflowWait) Run(a *cli.App, cl *client.Client) error {
 	case a.Ctx.Err() != nil:
 		return &cli.ExitError{Code: cli.ExitInterrupted}
 	case ctx.Err() != nil:
-		return &cli.ExitError{Code: cli.ExitTimeout, Err: fmt.Errorf("not all are at --for %s after %s; they go on", c.For, c.Timeout)}
+		return &cli.ExitError{Code: cli.ExitTimeout, Err: fmt.Errorf("not all have reached --for %s after %s; they go on", c.For, c.Timeout)}
 	case err != nil:
 		return err
 	}

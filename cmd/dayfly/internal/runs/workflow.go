@@ -111,6 +111,7 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	line("message", term.Clean(w.Message))
 	line("retry of", w.RetryOf)
 	line("applies", w.Applies)
+
 	for _, asked := range runtext.Options(w.Options) {
 		line(asked.Name, term.Clean(asked.Text))
 	}
@@ -129,6 +130,7 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 		line("in the state", term.Clean(runtext.Inventory(r.Inventory)))
 		line("state lock", stateLock(w))
 	}
+
 	for _, s := range w.Steps {
 		fmt.Fprintf(&b, "  %s %s\n", style.Step(s.Status), term.Clean(runtext.Step(s)))
 	}

@@ -49,6 +49,6 @@ func (c *serverRestore) Run(a *cli.App) error {
 		a.Say("the previous records are in %s now", out.Aside)
 	}
 	a.Say("%s, because they may have been done since the backup. docs/backup.md says how to do them again.", out.Ended)
-	a.Say("tokens that were revoked since %s are valid again: revoke them once more", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
+	a.Say("tokens that were revoked since %s are valid again: revoke them again", out.Manifest.Made.Format("2006-01-02 15:04 MST"))
 	return a.Done(out, "%s", out.Data)
 }

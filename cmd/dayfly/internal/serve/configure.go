@@ -34,6 +34,7 @@ func (c *ConfigureCommand) Run(a *cli.App) error {
 	if _, err := os.Lstat(path); err == nil && !c.Force {
 		return cli.Usage(fmt.Errorf("%s exists already: --force replaces it, and --config names another", path))
 	}
+
 	values := map[string]string{}
 	for key, flag := range a.Flags(config.Agent) {
 		values[key] = flag.Value
@@ -50,12 +51,13 @@ func (c *ConfigureCommand) Run(a *cli.App) error {
 			return err
 		}
 	}
+
 	write := disk.Create
 	if c.Force {
 		write = disk.Replace
 	}
 	if err := write(path, text); errors.Is(err, fs.ErrExist) {
-		return cli.Usage(fmt.Errorf("%s was made meanwhile: --force replaces it", path))
+		return cli.Usage(fmt.Errorf("%s was created meanwhile: --force replaces it", path))
 	} else if err != nil {
 		return fmt.Errorf("write the settings: %w", err)
 	}
@@ -97,9 +99,9 @@ func (c *ConfigureCommand) ask(a *cli.App, values map[string]string) (err error)
 func askSettings(a *cli.App, values map[string]string) error {
 	for _, q := range []struct{ key, question string }{
 		{"service_url", "Address of the control plane, such as https://dayfly.example.com: "},
-		{"working_directory", "Data directory (nothing: the usual one of this user): "},
-		{"deploy_target", "Where jobs run: auto, docker, process or ecs (nothing: auto): "},
-		{"source_roots", "Directories of this machine that may be sources, separated by : (nothing: none): "},
+		{"working_directory", "Data directory (empty: the default of this user): "},
+		{"deploy_target", "Where jobs run: auto, docker, process or ecs (empty: auto): "},
+		{"source_roots", "Directories of this machine that may be sources, separated by : (empty: none): "},
 	} {
 		if values[q.key] != "" || q.key == "source_roots" && values["deploy_target"] == config.TargetECS {
 			continue

@@ -60,6 +60,7 @@ func (j *jobLines) watch(ctx context.Context, cl *client.Client) {
 			delete(started, id)
 		}
 	}
+
 	tick := time.NewTicker(lookJobs)
 	defer tick.Stop()
 	for {

@@ -127,7 +127,7 @@ func wrongSettings(err error) error {
 type ServerCommands struct {
 	Serve   serverCommand `cmd:"" default:"withargs" help:"Serve until interrupted; server alone does the same."`
 	Backup  serverBackup  `cmd:"" help:"Copy the records of a data directory, also while a server uses it."`
-	Restore serverRestore `cmd:"" help:"Put a backup in the place of a data directory's records, while nothing uses it."`
+	Restore serverRestore `cmd:"" help:"Replace the records of a data directory by a backup, while nothing uses it."`
 }
 
 type serverCommand struct {
@@ -163,7 +163,7 @@ func (c *serverCommand) Run(a *cli.App) (err error) {
 	return s.Run(a.Ctx)
 }
 
-// invite says by which link a browser is signed in. It is not for the journal of the machine, which others may read.
+// invite prints the link that signs in a browser; not into the journal of the machine, which others may read.
 func invite(a *cli.App, s *embedded.Server) error {
 	if a.Getenv("JOURNAL_STREAM") != "" {
 		return nil

@@ -109,6 +109,7 @@ func (c *UpCommand) Run(a *cli.App) error {
 	if err != nil {
 		return err
 	}
+
 	server, err := c.config(a, log)
 	if err != nil {
 		return err
@@ -122,6 +123,7 @@ func (c *UpCommand) Run(a *cli.App) error {
 		if err := invite(a, u.Server); err != nil {
 			a.Say("there is no link for a browser: %s", err)
 		}
+
 		announce(a, u.Server)
 		for _, line := range u.Describe() {
 			a.Say("  %s", line)

@@ -67,6 +67,7 @@ func readDocuments(a *cli.App, args []string) (docs []workspacefile.Document, er
 		}
 		docs, errs = append(docs, more...), append(errs, err)
 	}
+
 	from := map[string]string{}
 	for i, doc := range docs {
 		if w, ok := doc.Value.(api.Workspace); ok {
@@ -101,7 +102,7 @@ type Change struct {
 	wave   int                                            // within the stage: of workspaces, those that depend on others come later
 	hidden []string                                       // fields whose values a difference does not show
 	ask    string                                         // the loss to confirm, in a sentence; empty: nothing is lost
-	do     func(ctx context.Context) (api.Outcome, error) // makes it so
+	do     func(ctx context.Context) (api.Outcome, error) // makes the change
 	then   func(ctx context.Context) error                // second step, when all things exist; nil: none
 }
 
@@ -142,6 +143,7 @@ func (c *ApplyCommand) apply(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
+
 	p := planner{a: a, cl: cl, docs: docs, workspaces: there, organizationName: sync.OnceValues(func() (string, error) {
 		org, err := cl.Organization(a.Ctx)
 		return org.Name, err
@@ -154,6 +156,7 @@ func (c *ApplyCommand) apply(a *cli.App, cl *client.Client) error {
 	if c.DryRun {
 		return cmp.Or(c.show(a, all, "would be"), c.differs(all))
 	}
+
 	for _, ch := range list {
 		if ch.ask != "" {
 			if err := c.Confirm(a, "%s", ch.ask); err != nil {
@@ -170,7 +173,8 @@ func (c *ApplyCommand) apply(a *cli.App, cl *client.Client) error {
 			return err
 		}
 	}
-	done, err := makeSo(a.Ctx, all)
+
+	done, err := applyAll(a.Ctx, all)
 	if shown := c.show(a, done, "is"); shown != nil {
 		return shown
 	}
@@ -211,8 +215,9 @@ func (c *ApplyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 		}
 	}
 	if len(scope) == 0 {
-		return nil, errors.New("--prune: no file names a project, so it is not clear which workspaces are meant; say --project")
+		return nil, errors.New("--prune: no file names a project, so it is not clear which workspaces are meant; use --project")
 	}
+
 	var gone []Change
 	order, last := waves(slices.Collect(maps.Values(there))), 0
 	for _, wave := range order {
@@ -232,9 +237,9 @@ func (c *ApplyCommand) unnamed(cl *client.Client, docs []workspacefile.Document,
 	return gone, nil
 }
 
-// makeSo makes changes, stage by stage, and returns those that were made. After an error no new one is begun; but a
+// applyAll makes changes, stage by stage, and returns those that were made. After an error no new one is begun; but a
 // workspace that cannot be deleted, because it has runs, does not stop the deletion of others.
-func makeSo(ctx context.Context, list []Change) (done []Change, err error) {
+func applyAll(ctx context.Context, list []Change) (done []Change, err error) {
 	made, errs := make([]bool, len(list)), make([]error, len(list))
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
@@ -265,6 +270,7 @@ func makeSo(ctx context.Context, list []Change) (done []Change, err error) {
 			})
 		}
 	}
+
 	if err = errors.Join(errs...); err != nil {
 		err = &cli.ExitError{Code: cli.ExitCode(err), Err: errors.New(cli.FirstLines(err))}
 	} else if ctx.Err() != nil {

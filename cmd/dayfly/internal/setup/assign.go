@@ -99,6 +99,7 @@ func (c *poolExplain) Run(a *cli.App, cl *client.Client) error {
 	if a.JSON() {
 		return a.Encode(all)
 	}
+
 	t := term.NewTable("POOL", "GETS IT", "WHY")
 	for _, v := range all {
 		gets := "no"

@@ -47,6 +47,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 	if a.JSON() && c.Out != "-" {
 		return a.Encode(found)
 	}
+
 	w := a.Stdout
 	if c.Out == "-" {
 		w = a.Stderr // standard output has the files
@@ -56,7 +57,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 	}
 	switch {
 	case len(found.Workspaces) == 0:
-		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has no root module that could be taken", c.Dir)}
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has no root module", c.Dir)}
 	case c.Out == "":
 		a.Say("nothing was written: --out DIR writes a file for each workspace")
 	case c.Out != "-":
@@ -103,7 +104,7 @@ func (c *workspaceDiscover) write(a *cli.App, found discover.Found) error {
 			return err
 		}
 	}
-	a.Say("%s: %s written, %d as they were", c.Out, text.Count(len(files), "file"), len(found.Workspaces)-len(files))
+	a.Say("%s: %s written, %d unchanged", c.Out, text.Count(len(files), "file"), len(found.Workspaces)-len(files))
 	return nil
 }
 
@@ -149,6 +150,7 @@ func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 	if err := taken.Write(w, style, "no workspaces"); err != nil {
 		return err
 	}
+
 	left := term.NewTable("LEFT OUT", "WHY")
 	for _, l := range found.Left {
 		left.Row(term.Clean(l.Dir), term.Clean(l.Why))
@@ -159,6 +161,7 @@ func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 			return err
 		}
 	}
+
 	var b strings.Builder
 	for _, note := range found.Notes {
 		b.WriteString("! " + term.Clean(note) + "\n")

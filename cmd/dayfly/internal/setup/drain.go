@@ -104,6 +104,7 @@ func (c *poolDrain) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := a.Ctx, context.CancelFunc(func() {})
 	if c.Timeout > 0 {
 		ctx, cancel = context.WithTimeout(a.Ctx, c.Timeout)
@@ -121,6 +122,7 @@ func (c *poolDrain) Run(a *cli.App, cl *client.Client) error {
 		}
 		return len(runs) == 0, nil
 	}, drainEvery)
+
 	stays := fmt.Sprintf("pool %s stays paused; go on with dayfly pool drain %s, or let it claim again with dayfly pool resume %s", c.Name, c.Name, c.Name)
 	switch {
 	case err == nil:

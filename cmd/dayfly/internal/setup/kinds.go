@@ -138,8 +138,8 @@ func (p *planner) names(ctx context.Context, of string) (names []string) {
 	return names
 }
 
-// knows refuses a name in a field of a document if nothing of that name exists, or will.
-func (p *planner) knows(ctx context.Context, field, of string, names ...string) error {
+// checkNames refuses a name in a field of a document if nothing of that name exists, or will.
+func (p *planner) checkNames(ctx context.Context, field, of string, names ...string) error {
 	for _, name := range names {
 		var err error
 		switch {
@@ -242,6 +242,7 @@ func (p *planner) pool(ctx context.Context, ch *Change, want api.PoolSettings) e
 	if want.AssignedProjects != nil {
 		names[1] = *want.AssignedProjects
 	}
+
 	have, err := p.cl.Pool(ctx, name)
 	if err == nil {
 		ch.stage = kind.StageAssignments
@@ -255,9 +256,10 @@ func (p *planner) pool(ctx context.Context, ch *Change, want api.PoolSettings) e
 	if !errors.Is(err, workflow.ErrNotFound) {
 		return err
 	}
-	if err := errors.Join(p.knows(ctx, "assigned_workspaces", kind.Workspace, names[0]...), p.knows(ctx, "assigned_projects", kind.Project, names[1]...)); err != nil {
+	if err := errors.Join(p.checkNames(ctx, "assigned_workspaces", kind.Workspace, names[0]...), p.checkNames(ctx, "assigned_projects", kind.Project, names[1]...)); err != nil {
 		return err
 	}
+
 	ch.Outcome = api.OutcomeCreated
 	ch.do = func(ctx context.Context) (api.Outcome, error) {
 		first := want
@@ -300,7 +302,7 @@ func (p *planner) project(ctx context.Context, ch *Change, want api.ProjectSetti
 		return err
 	}
 	parent, pool := cmp.Or(want.Parent, new("")), cmp.Or(want.Pool, new(""))
-	if err := errors.Join(p.knows(ctx, "parent", kind.Project, *parent), p.knows(ctx, "pool", kind.Pool, *pool)); err != nil {
+	if err := errors.Join(p.checkNames(ctx, "parent", kind.Project, *parent), p.checkNames(ctx, "pool", kind.Pool, *pool)); err != nil {
 		return err
 	}
 	ch.Outcome = api.OutcomeCreated
@@ -327,7 +329,7 @@ func (p *planner) organization(ctx context.Context, ch *Change, want api.Organiz
 	}
 	have, err := p.cl.Organization(ctx)
 	if err == nil && want.DefaultPool != nil {
-		err = p.knows(ctx, "default_pool", kind.Pool, *want.DefaultPool)
+		err = p.checkNames(ctx, "default_pool", kind.Pool, *want.DefaultPool)
 	}
 	if err != nil {
 		return err
@@ -360,7 +362,7 @@ func (p *planner) setting(ctx context.Context, ch *Change, want api.Setting) err
 	if missing != nil && !errors.Is(missing, workflow.ErrNotFound) {
 		return missing
 	}
-	if err := p.knowsAll(ctx, k, want, have); err != nil || missing != nil {
+	if err := p.checkReferences(ctx, k, want, have); err != nil || missing != nil {
 		return err
 	}
 	return ch.compare(have.Normal(org), want.Normal(org), false, func(ctx context.Context) error {
@@ -369,15 +371,16 @@ func (p *planner) setting(ctx context.Context, ch *Change, want api.Setting) err
 	})
 }
 
-// knowsAll refuses unknown names in a setting. Names that it has already may be of things that were deleted since.
-func (p *planner) knowsAll(ctx context.Context, k kind.Kind, want, have api.Setting) (err error) {
+// checkReferences refuses unknown names in a setting. Names that it has already may be of things that were deleted
+// since.
+func (p *planner) checkReferences(ctx context.Context, k kind.Kind, want, have api.Setting) (err error) {
 	for _, field := range slices.Sorted(maps.Keys(k.Refs)) {
 		var known []string
 		if have != nil {
 			known = namesAt(have, field)
 		}
 		unknown := slices.DeleteFunc(namesAt(want, field), func(name string) bool { return slices.Contains(known, name) })
-		err = errors.Join(err, p.knows(ctx, field, k.Refs[field], unknown...))
+		err = errors.Join(err, p.checkNames(ctx, field, k.Refs[field], unknown...))
 	}
 	return err
 }
@@ -418,7 +421,7 @@ func asOrganization(o api.Organization) api.OrganizationSettings {
 	}
 }
 
-// shown prints a thing: as a document that dayfly apply takes where YAML is wanted, else as done does.
+// shown prints a thing: as a document that dayfly apply takes where YAML is wanted, else as Done does.
 func shown(a *cli.App, of string, settings, v any, format string, args ...any) error {
 	if a.Output != "yaml" {
 		return a.Done(v, format, args...)

@@ -210,6 +210,7 @@ func (c *poolShow) Run(a *cli.App, cl *client.Client) error {
 			Runners []api.Runner `json:"runners"`
 		}{p, runners.Items}, "")
 	}
+
 	var b strings.Builder
 	line := cli.Lines(&b, term.Style{}, "", 21)
 	line("pool", p.Name)

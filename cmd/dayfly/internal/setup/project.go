@@ -38,7 +38,7 @@ func (c *projectList) Run(a *cli.App, cl *client.Client) error {
 	return t.Write(a.Stdout, a.Style(), "no projects")
 }
 
-// tree puts projects below their parents, with names that are set in by their depth. One whose parent is not in the
+// tree puts projects below their parents, with names that are indented by their depth. One whose parent is not in the
 // list begins a tree of its own.
 func tree(all []api.Project) (out []api.Project) {
 	known, below := map[string]bool{}, map[string][]api.Project{}

@@ -92,6 +92,7 @@ func (c *takeoverReport) Run(a *cli.App, cl *client.Client) error {
 	if err != nil {
 		return &cli.ExitError{Code: cli.ExitCode(err), Err: errors.New(cli.FirstLines(err))}
 	}
+
 	rank := []string{verdictRefused, verdictFailed, verdictChanges, verdictUncounted, verdictNoChanges}
 	slices.SortFunc(verdicts, func(x, y Verdict) int {
 		return cmp.Or(slices.Index(rank, x.Verdict)-slices.Index(rank, y.Verdict), strings.Compare(x.Workspace, y.Workspace))
@@ -123,6 +124,7 @@ func (c *takeoverReport) chosen(a *cli.App, cl *client.Client) ([]api.Workspace,
 			names = append(names, w.Name)
 		}
 	}
+
 	there, err := workspaces(a, cl)
 	if err != nil {
 		return nil, err
@@ -132,6 +134,7 @@ func (c *takeoverReport) chosen(a *cli.App, cl *client.Client) ([]api.Workspace,
 			names = append(names, name)
 		}
 	}
+
 	slices.Sort(names)
 	var list []api.Workspace
 	var missing []string

@@ -83,6 +83,7 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 		line("sha256", x.SHA256)
 		line("path", x.Path)
 	}
+
 	line("state", statePlace(w))
 	line("pool", w.Pool)
 	line("labels", strings.Join(w.Labels, ", "))
@@ -95,6 +96,7 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 		line("flags", step+": "+strings.Join(w.Flags[step], " "))
 	}
 	line("var files", strings.Join(w.VarFiles, ", "))
+
 	var around api.Activity
 	if !a.JSON() { // the result for programs has the settings alone
 		if around, err = cl.WorkspaceActivity(a.Ctx, c.Name); err != nil {
@@ -110,6 +112,7 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 	if at := around.OutputsAt; at != nil {
 		line("outputs", "stored "+at.Local().Format("2006-01-02 15:04:05"))
 	}
+
 	if x := w.Applied; x != nil {
 		line("applied", x.Commit+" by "+x.Workflow)
 	}

@@ -59,8 +59,8 @@ func Browser(ctx context.Context, cfg Config) (redact.String, error) {
 	}
 }
 
-// receive serves the page to which the browser is sent back. A call with another state is not of this login, and ends
-// nothing.
+// receive serves the page to which the browser is sent back. A call with another state is not of this login, and is
+// ignored.
 func receive(state string, came chan<- url.Values) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+callback, func(w http.ResponseWriter, r *http.Request) {

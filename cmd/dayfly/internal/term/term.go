@@ -238,6 +238,7 @@ func (t *Table) Write(w io.Writer, s Style, empty string) error {
 	if s.Width > 0 {
 		fit(width, rows, s.Width)
 	}
+
 	var b strings.Builder
 	for n, row := range rows {
 		for i, cell := range row {

@@ -124,6 +124,7 @@ func Documents(name, dir string, data []byte) ([]Document, error) {
 			list = append(list, Document{Kind: p.kind, Place: p.place(root), Value: value})
 		}
 	}
+
 	if len(list) == 0 && len(p.mistakes) == 0 {
 		p.mistakes.Add(name, "has no document")
 	}
@@ -173,6 +174,7 @@ func (p *parser) document(root *yaml.Node, dir string) (any, bool) {
 	if len(p.mistakes) > before {
 		return nil, false
 	}
+
 	out := reflect.New(t)
 	b, err := json.Marshal(value)
 	if err == nil {
@@ -184,6 +186,7 @@ func (p *parser) document(root *yaml.Node, dir string) (any, bool) {
 		p.wrong(root, "", "%s", err)
 		return nil, false
 	}
+
 	var source *api.Source
 	switch v := out.Interface().(type) {
 	case *api.Workspace:
