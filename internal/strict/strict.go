@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,17 +19,14 @@ import (
 // deepest is the limit of nesting, the same as in encoding/json.
 const deepest = 10_000
 
-// Unmarshal is json.Unmarshal for JSON that passes Members. An integer may be written as 5.0 or 5e1: JSON Schema goes by its
-// value.
+// Unmarshal is json.Unmarshal for JSON that passes Members. An integer may be written as 5.0 or 5e1: JSON Schema goes by
+// its value.
 func Unmarshal(raw []byte, into any) error {
 	w, err := walk(raw, into)
 	if err != nil {
 		return err
 	}
-	for _, n := range slices.Backward(w.whole) {
-		raw = slices.Concat(raw[:n.from], []byte(n.text), raw[n.to:])
-	}
-	return json.Unmarshal(raw, into)
+	return json.Unmarshal(w.plainIntegers(raw), into)
 }
 
 // Members refuses text that is to be decoded into a value if it is not UTF-8, if an object in it has a member twice, or
@@ -52,13 +48,26 @@ func walk(raw []byte, into any) (*walker, error) {
 type walker struct {
 	dec   *json.Decoder
 	deep  int
-	whole []number // where integers are wanted, those that Go's decoder would not take for one
+	whole []number // numbers in the place of integers, in a form that Go's decoder refuses
 }
 
-// number is a number that stands between two offsets, as digits alone.
+// number is the place of a number in the text, between two offsets, and its digits alone.
 type number struct {
 	from, to int64
 	text     string
+}
+
+// plainIntegers writes the noted numbers as digits alone.
+func (w *walker) plainIntegers(raw []byte) []byte {
+	if len(w.whole) == 0 {
+		return raw
+	}
+	out, from := make([]byte, 0, len(raw)), int64(0)
+	for _, n := range w.whole {
+		out = append(append(out, raw[from:n.from]...), n.text...)
+		from = n.to
+	}
+	return append(out, raw[from:]...)
 }
 
 // value goes through one value. t is its type; nil where nothing is known of it.
@@ -95,7 +104,8 @@ func integer(k reflect.Kind) bool {
 	return k >= reflect.Int && k <= reflect.Uint64
 }
 
-// whole writes a number without fraction and exponent; not one that needs them, nor one beyond any of Go's integers.
+// whole writes a number without fraction and exponent. It refuses a number that needs them, or that is beyond all of Go's
+// integers.
 func whole(text string) (digits string, ok bool) {
 	const longest = 20 // digits of the largest integer
 	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
