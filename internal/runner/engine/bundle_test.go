@@ -138,7 +138,7 @@ func TestStale_NamesWhatMoved(t *testing.T) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
 	}
-	if got := engine.Stale(engine.Manifest{}, engine.Manifest{}); !strings.Contains(got, "of which source") {
+	if got := engine.Stale(engine.Manifest{}, engine.Manifest{}); !strings.Contains(got, "does not name its source") {
 		t.Errorf("a plan of an unknown source: %q", got)
 	}
 }
