@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// step returns the step of that name; nil: there was none.
+// stepNamed returns the step of that name; nil: there was none.
 func (r *relay) stepNamed(name string) *api.Step {
 	for i := range r.steps {
 		if r.steps[i].Name == name {

@@ -20,7 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// lender is a relay that lends a place. Each error is the answer to one call, in their order.
+// fakeRelay is a relay that serves a place. Each error is the answer to one call, in their order.
 type fakeRelay struct {
 	Relay
 	announce, upload, download []error

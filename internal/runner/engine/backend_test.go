@@ -30,7 +30,7 @@ output "id" {
 }
 `
 
-// ran runs the engine itself, as its user did before Dayfly, and returns the directory.
+// ranBefore runs the engine itself, as its user did before Dayfly, and returns the directory.
 func ranBefore(t *testing.T, name string, files map[string]string, workspaces ...string) string {
 	t.Helper()
 	dir := t.TempDir()

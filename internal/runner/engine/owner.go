@@ -17,7 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// own asks whether the run of an id may change states, or take them over. A run that only reads gets a line in its
+// claimStates asks whether the run of an id may change states, or take them over. A run that only reads gets a line in its
 // log about states of other workspaces.
 func claimStates(ctx context.Context, h Host, id string, readOnly bool, states ...api.StateRef) error {
 	others, err := h.WhoseStates(ctx, states)

@@ -119,7 +119,7 @@ func sensitiveInState(raw []byte) ([]string, error) {
 	return v.list, nil
 }
 
-// police holds the plans of all units to the policies of the run, before any of them is applied.
+// checkPolicies holds the plans of all units to the policies of the run, before any of them is applied.
 func (g *terragrunt) checkPolicies(ctx context.Context) (err error) {
 	if len(g.j.Spec.Policies) == 0 || g.mode.scan {
 		return nil
@@ -129,7 +129,7 @@ func (g *terragrunt) checkPolicies(ctx context.Context) (err error) {
 	return err
 }
 
-// policed keeps the plan of a unit for the policies of the run.
+// addPolicyInput keeps the plan of a unit for the policies of the run.
 func (g *terragrunt) addPolicyInput(unit string, raw []byte) {
 	if len(g.j.Spec.Policies) == 0 || g.shown.Missing != "" {
 		return

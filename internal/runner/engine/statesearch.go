@@ -86,7 +86,7 @@ func (t *terraform) asideBackend() (backendRecord, error) {
 	return own, nil
 }
 
-// beside lists the states that lie beside the code.
+// besideCode lists the states that lie beside the code.
 func (t *terraform) besideCode() ([]otherState, error) {
 	if err := t.code.outside(); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (d declared) outside() error {
 	return nil
 }
 
-// olds lists the states in other places: where the workspace itself had its own, and those of deleted namesakes.
+// earlierStates lists the states in other places: where the workspace itself had its own, and those of deleted namesakes.
 func (t *terraform) earlierStates(ctx context.Context) ([]otherState, error) {
 	var out []otherState
 	for _, dir := range t.j.StateOlds {

@@ -133,8 +133,8 @@ func (t *terraform) writeVariables(variables map[string]any) (string, error) {
 	return t.temp.join(name), nil
 }
 
-// laid is the name of the n-th file of variables that lies beside the code. Both engines read it by themselves, after the
-// code's own.
+// placedVariables is the name of the n-th file of variables that lies beside the code. Both engines read it by
+// themselves, after the code's own.
 func placedVariables(n int, ending string) string {
 	return fmt.Sprintf("~dayfly-%02d.auto.tfvars%s", n, ending)
 }

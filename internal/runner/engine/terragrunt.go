@@ -313,7 +313,7 @@ func (g *terragrunt) readPlans(dir string) error {
 	})
 }
 
-// together makes one summary of the plans of several units, under addresses that begin with the units' paths.
+// mergePlans makes one summary of the plans of several units, under addresses that begin with the units' paths.
 func mergePlans(plans map[string]summary) (all summary, err error) {
 	c := &all.changes
 	for _, unit := range slices.Sorted(maps.Keys(plans)) {
