@@ -187,7 +187,7 @@ func TestPools_ShowSlotsWaitingRefusalsAndRunners(t *testing.T) {
 	s.shows("/pools?explain=none", []string{"there is no workspace"}, []string{"runs it"})
 }
 
-func TestPages_WhoHasARoleInOneProjectSeesOnlyItsWorkspaces(t *testing.T) {
+func TestPages_ARoleInOneProjectShowsItsWorkspacesOnly(t *testing.T) {
 	s := newSite(t)
 	_, err := s.plane.CreateProject(t.Context(), s.admin, "", api.ProjectSettings{Name: new("payments")})
 	s.must(err)

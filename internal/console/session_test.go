@@ -174,7 +174,7 @@ func TestSignIn_RefusesWhatIsNoUserToken(t *testing.T) {
 	}
 }
 
-func TestSignIn_FailedTriesAreSlowedDownWithThoseAtTheAPI(t *testing.T) {
+func TestSignIn_FailedTriesShareTheLimitOfTheAPI(t *testing.T) {
 	still := time.Now()
 	s := newSite(t, func(_ *controlplane.Config, pages *console.Config) {
 		pages.Gate = admission.New(admission.Rates{Failures: 1}, func() time.Time { return still })

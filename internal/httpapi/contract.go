@@ -1,7 +1,7 @@
 package httpapi
 
 import (
-	_ "embed" // what the schemas are
+	_ "embed" // descriptions of the schemas
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,7 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// described says what each schema is: the comment of its type in package api. A test keeps it so.
+// described has the description of each schema: the comment of its type in package api. A test keeps it so.
 //
 //go:embed schemas.json
 var described []byte
@@ -37,7 +37,7 @@ func noNullLists(schemas map[string]*huma.Schema) {
 }
 
 // openAnswers lets a later version say more in an answer than this document does. That holds for schemas that requests
-// share, too: what a request may not have is refused by the schemas of its route, which stay as they are.
+// share, too: the schemas of a route, which stay closed, refuse unknown fields of a request.
 func openAnswers(doc *huma.OpenAPI) {
 	done := map[*huma.Schema]bool{}
 	answer := func(r *huma.Response) {

@@ -56,18 +56,18 @@ func describe() huma.Config {
 			},
 			Tags: []*huma.Tag{
 				{Name: "workflows", Description: "Submit, follow and cancel runs"},
-				{Name: "workspaces", Description: "What runs, and with which settings"},
+				{Name: "workspaces", Description: "The code to run, and its settings"},
 				{Name: "trees", Description: "Runs of a workspace and of all that depend on it"},
-				{Name: "schedules", Description: "What runs by the clock"},
-				{Name: "notifications", Description: "Who is notified of what"},
-				{Name: "policies", Description: "What runs are held to, and which are let pass for a time"},
+				{Name: "schedules", Description: "Runs by the clock"},
+				{Name: "notifications", Description: "Receivers of events"},
+				{Name: "policies", Description: "Rules for plans, and exceptions for a time"},
 				{Name: "git hosts", Description: "Whose webhooks are taken, and where pull requests are answered"},
 				{Name: "deliveries", Description: "Notifications and calls of git hosts, as pools make them"},
 				{Name: "organizations", Description: "The settings of an organization"},
 				{Name: "projects", Description: "The tree in which workspaces and roles lie"},
 				{Name: "pools", Description: "Groups of runners"},
-				{Name: "tokens", Description: "Who may call"},
-				{Name: "audit", Description: "Who did what, and what proves it"},
+				{Name: "tokens", Description: "Credentials of callers"},
+				{Name: "audit", Description: "The audit trail, and its seals"},
 				{Name: "pool stacks", Description: "Calls of a pool's poller, dispatcher, relay and reaper"},
 				{Name: "runners", Description: "Calls from inside a task. Fields that this version does not know are passed over in them"},
 				{Name: "service", Description: "The control plane itself"},
@@ -86,8 +86,8 @@ func (r registration) operation(in, out reflect.Type) huma.Operation {
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Description: strings.TrimSpace(r.takes() + " " + r.note), Tags: []string{r.tag},
 		DefaultStatus: r.status, Responses: map[string]*huma.Response{},
-		// The body is read, within bounds of time and size, by the middleware; what huma does then is
-		// to lift the connection's read deadline, which would cut a long poll short.
+		// The middleware reads the body, within bounds of time and size. huma would then change the connection's read
+		// deadline, which would cut a long poll short.
 		MaxBodyBytes: -1, BodyReadTimeout: -1,
 	}
 	limit := min(r.s.maxBody, smallBody)
@@ -188,8 +188,8 @@ func (rt route) takes() string {
 	}
 }
 
-// The words that a property of such a type may hold. They are listed in the document only: what a newer runner or
-// stack says is taken all the same.
+// The words that a property of such a type may hold. They are listed in the document only: other words of a newer
+// runner or stack are accepted too.
 type (
 	typeWord      string
 	operationWord string
@@ -225,7 +225,7 @@ func (s *server) describeAll() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// finish adds what huma cannot know.
+// finish adds the facts that huma cannot know.
 func finish(doc *huma.OpenAPI) error {
 	schemas := doc.Components.Schemas.Map()
 	// huma registers its own error type with every operation; no answer of ours has it.
@@ -259,7 +259,7 @@ func finish(doc *huma.OpenAPI) error {
 			exemplify(doc, answer.Content)
 		}
 	}
-	// What is made anew under a name is answered with 201.
+	// A new thing under a name is answered with 201.
 	paths := []string{"/v1/workspaces/{workspace}"}
 	for _, k := range kind.Settings() {
 		paths = append(paths, settingPath(k))

@@ -31,7 +31,7 @@ func (s *server) gitHostRoutes() {
 		}))
 }
 
-// Hook knows where an event comes from, and what its host says beside the body.
+// Hook has the source of an event, and the headers of its host.
 type Hook struct {
 	address string
 	header  http.Header

@@ -1,5 +1,5 @@
 // Package httpapi is the HTTP face of the rules: the routes of the API, who each of them is for,
-// decoding and checking of what is sent, and every error as a problem with a stable code. Its
+// decoding and checking of requests, and every error as a problem with a stable code. Its
 // OpenAPI document is made from the same registrations. It decides nothing about workflows and
 // nothing about roles: that is for the rules.
 package httpapi
@@ -25,12 +25,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// Config holds what a handler may be told. The zero value works.
+// Config holds the settings of a handler. The zero value works.
 type Config struct {
 	Log     *slog.Logger    // nil means no log
-	Version string          // what the health address answers; empty means "dev"
+	Version string          // answer of the health address; empty means "dev"
 	MaxBody int64           // most bytes of a request's body; 0 means 1 MiB. Routes that need no more take 64 KiB
-	Gate    *admission.Gate // bounds people's calls, together with whoever has it too; nil bounds none
+	Gate    *admission.Gate // bounds people's calls, together with others that have it too; nil bounds none
 }
 
 const (
@@ -52,7 +52,7 @@ type server struct {
 	gate *admission.Gate
 }
 
-// New returns the handler of the whole API over plane. What a route needs is made at its first call, because a process
+// New returns the handler of the whole API over plane. The parts of a route are made at its first call, because a process
 // may answer one call and end.
 func New(plane *controlplane.Plane, cfg Config) http.Handler {
 	s := &server{

@@ -55,7 +55,7 @@ func (in ByProject) name() string   { return in.Project }
 func (in ByWorkspace) name() string { return in.Workspace }
 func (in ByID) name() string        { return in.ID }
 
-// Sent is the body of a request. What it must be is said by the route: all bodies have the same type here for the reason
+// Sent is the body of a request. Its type is that of the route: all bodies have the same type here for the reason
 // that all answers have (see answer). It is a pointer because huma says of anything else that it must be there.
 type Sent struct{ Body *json.RawMessage }
 
@@ -67,7 +67,7 @@ func (in Sent) text() []byte {
 }
 
 // read makes a value of a body that huma has checked against its schema, and leaves it as it is where there is none.
-// What is wrong with the body then is said as huma says it.
+// Mistakes in the body are then reported as huma does.
 func read(text []byte, into any) error {
 	if text == nil {
 		return nil

@@ -115,7 +115,7 @@ func readTokenRequest(contentType, authorization, body string) (in api.TokenRequ
 	return in, nil
 }
 
-// asOAuth makes a problem what RFC 6749 wants. A subject token that is not taken is an invalid request (RFC 8693).
+// asOAuth gives a problem the form of RFC 6749. A subject token that is not taken is an invalid request (RFC 8693).
 func asOAuth(p api.Problem) api.Problem {
 	field := ""
 	if len(p.Errors) > 0 {

@@ -26,9 +26,9 @@ func (s *server) stackRoutes() {
 	s.add(route{id: "get-job-states", method: http.MethodPost, path: "/v1/jobs/states", summary: "Say where jobs stand, waiting until one is to be cancelled or over", tag: tag, audience: stacks}, posted(s.plane.States))
 	s.add(route{id: "report-queued", method: http.MethodPost, path: "/v1/jobs/{id}/queued", summary: "Report that a claimed job is in the launch queue", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Queued))
 	s.add(route{id: "release-job", method: http.MethodPost, path: "/v1/jobs/{id}/release", summary: "Give a claim back", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Release))
-	s.add(route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report what became of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Launch))
+	s.add(route{id: "report-launch", method: http.MethodPost, path: "/v1/jobs/{id}/launches", summary: "Report the outcome of a launch", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Launch))
 	s.add(route{id: "report-lost", method: http.MethodPost, path: "/v1/jobs/{id}/lost", summary: "Report the proven end of a task", tag: tag, audience: stacks, errors: []int{404, 409, 410}}, reported(s.plane.Lost))
-	s.add(route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send what an ended task left of its log, or ask which line is wanted next", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}}, sent[struct {
+	s.add(route{id: "report-tail", method: http.MethodPost, path: "/v1/jobs/{id}/tail", summary: "Send the unsent log of an ended task, or ask for the number of the next line", tag: tag, audience: stacks, large: true, errors: []int{404, 409, 410, 416}}, sent[struct {
 		ByID
 		Sent
 	}](s.plane.AppendTail))
@@ -55,7 +55,7 @@ func (s *server) runnerRoutes() {
 	const tag = "runners"
 	ends := []int{404, 409, 410}
 	s.add(route{id: "start-run", body: reflect.TypeFor[*api.Start](), method: http.MethodPost, path: "/v1/jobs/{id}/start", summary: "Ask for the run: granted to one boot of one task", tag: tag, audience: runners, errors: ends}, ran(s.plane.Start)) // an older runner sends no body
-	s.add(route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read what to run, once started", tag: tag, audience: runners, errors: ends},
+	s.add(route{id: "get-spec", method: http.MethodGet, path: "/v1/jobs/{id}/spec", summary: "Read the spec of a started run", tag: tag, audience: runners, errors: ends},
 		direct(func(ctx context.Context, in *ByRun) (*answer[api.Spec], error) {
 			return reply(s.plane.Spec(ctx, jobToken(ctx), in.run()))
 		}))

@@ -55,7 +55,7 @@ func (s *server) workflowRoutes() {
 			}
 			return reply(s.plane.Retry(ctx, who, in.Key, in.ID, reason))
 		}))
-	s.add(route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List what happened to a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
+	s.add(route{id: "get-workflow-timeline", method: http.MethodGet, path: "/v1/workflows/{id}/timeline", summary: "List the events of a workflow, the oldest first", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByID
 			Paged
@@ -80,7 +80,7 @@ func (s *server) workflowRoutes() {
 			return reply(s.plane.Artifacts(ctx, who, in.ID, in.Cursor, in.Limit))
 		}))
 	s.add(route{id: "explain-workflow", method: http.MethodGet, path: "/v1/workflows/{id}/why", summary: "Say what a workflow waits for, since when, and what happens next", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByID](s.plane.Why))
-	s.add(route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show what a preview would change, and what became of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, one[ByID](s.plane.Plan))
+	s.add(route{id: "get-workflow-plan", method: http.MethodGet, path: "/v1/workflows/{id}/plan", summary: "Show the changes of a preview, and the review of its plan", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404, 409}}, one[ByID](s.plane.Plan))
 	type decision struct {
 		ByID
 		Sent
@@ -97,16 +97,16 @@ func (s *server) workspaceRoutes() {
 	}
 	named := func(w api.Workspace) string { return w.Name }
 	s.add(route{id: "put-workspace", method: http.MethodPut, path: "/v1/workspaces/{workspace}", summary: "Create or change a workspace", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, put[settings](http.StatusCreated, named, s.plane.PutWorkspace))
-	s.add(route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Say what creating or changing a workspace would do, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, put[settings](http.StatusOK, named, s.plane.CheckWorkspace))
+	s.add(route{id: "check-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/check", summary: "Check the creation or change of a workspace, and change nothing", tag: tag, audience: people, role: api.RoleOperator, scope: inProject, large: true, errors: []int{404, 409}}, put[settings](http.StatusOK, named, s.plane.CheckWorkspace))
 	s.add(route{id: "list-workspaces", method: http.MethodGet, path: "/v1/workspaces", summary: "List workspaces", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.Workspaces))
-	s.add(route{id: "list-workspace-activity", method: http.MethodGet, path: "/v1/workspace-activity", summary: "List workspaces with what goes on in them", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
+	s.add(route{id: "list-workspace-activity", method: http.MethodGet, path: "/v1/workspace-activity", summary: "List workspaces with their activity", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			Paged
 			Name string `query:"name" maxLength:"64" doc:"Only those whose name has this in it"`
 		}) (*answer[api.Page[api.Activity]], error) {
 			return reply(s.plane.Activities(ctx, who, in.Name, in.Cursor, in.Limit))
 		}))
-	s.add(route{id: "get-workspace-activity", method: http.MethodGet, path: "/v1/workspaces/{workspace}/activity", summary: "Say what goes on in a workspace, where its state was found, and what its plans require", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Activity))
+	s.add(route{id: "get-workspace-activity", method: http.MethodGet, path: "/v1/workspaces/{workspace}/activity", summary: "Show the activity of a workspace, the place of its state, and the requirements of its plans", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Activity))
 	s.add(route{id: "get-workspace", method: http.MethodGet, path: "/v1/workspaces/{workspace}", summary: "Show a workspace", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Workspace))
 	s.add(route{id: "list-deleted-workspaces", method: http.MethodGet, path: "/v1/deleted-workspaces", summary: "List deleted workspaces, and where their states are", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.DeletedWorkspaces))
 	s.add(route{id: "get-graph", method: http.MethodGet, path: "/v1/graph", summary: "Say which workspaces depend on which", tag: tag, audience: people, role: api.RoleViewer, scope: inAny},
@@ -121,7 +121,7 @@ func (s *server) workspaceRoutes() {
 		}) (*answer[api.Page[api.PoolVerdict]], error) {
 			return reply(s.plane.ExplainPools(ctx, who, api.ExplainPools{Workspace: in.Workspace, Type: in.Type, Cursor: in.Cursor, Limit: in.Limit}))
 		}))
-	s.add(route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Say who holds the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Slot))
+	s.add(route{id: "get-workspace-slot", method: http.MethodGet, path: "/v1/workspaces/{workspace}/slot", summary: "Show the holder of the right to change a workspace's state", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.Slot))
 	s.add(route{id: "unlock-workspace", method: http.MethodPost, path: "/v1/workspaces/{workspace}/unlock", summary: "Free a workspace that a run holds which has ended and is not proven over, or could not write its state", tag: tag, audience: people, role: api.RoleAdmin, scope: inProject, errors: []int{404, 409}}, sent[struct {
 		ByWorkspace
 		Sent
@@ -165,7 +165,7 @@ func (s *server) poolRoutes() {
 		ByPool
 		Sent
 	}](s.plane.UpdatePool))
-	s.add(route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change what a pool is assigned to, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
+	s.add(route{id: "assign-pool", method: http.MethodPost, path: "/v1/pools/{pool}/assignments", summary: "Change the assignments of a pool, all at once", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
 		ByPool
 		Sent
 	}](s.plane.AssignPool))
@@ -179,7 +179,7 @@ func (s *server) poolRoutes() {
 
 func (s *server) tokenRoutes() {
 	const tag = "tokens"
-	s.add(route{id: "create-principal", method: http.MethodPost, path: "/v1/principals", summary: "Make a principal, to whom tokens can be given", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreatePrincipal))
+	s.add(route{id: "create-principal", method: http.MethodPost, path: "/v1/principals", summary: "Make a principal, which can get tokens", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreatePrincipal))
 	s.add(route{id: "list-principals", method: http.MethodGet, path: "/v1/principals", summary: "List the principals that were made here", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Principals))
 	s.add(route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}, note: noteOfTokens}, posted(s.plane.CreateToken))
 	s.add(route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Tokens))
@@ -190,7 +190,7 @@ func (s *server) tokenRoutes() {
 			return nil, s.plane.RevokeToken(ctx, who, in.ID)
 		}))
 	s.auditRoutes()
-	s.add(route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Say who a token speaks for", tag: tag, audience: either},
+	s.add(route{id: "whoami", method: http.MethodGet, path: "/v1/whoami", summary: "Show the principal and the rights of a token", tag: tag, audience: either},
 		known(func(_ context.Context, who controlplane.Principal, _ *struct{}) (*answer[api.Identity], error) {
 			out := api.Identity{
 				Organization: who.Organization, Name: who.Name, PrincipalID: who.ID, Audience: who.Audience, Role: who.Role, Grants: who.Grants, Pool: who.Pool,

@@ -25,7 +25,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// audience is who a route is for.
+// audience is the kind of callers of a route.
 type audience string
 
 const (
@@ -41,8 +41,8 @@ type scope string
 
 const (
 	inOrganization scope = ""        // in the whole organization
-	inProject      scope = "project" // in the project of what the call is about, or in one above it
-	inAny          scope = "any"     // in any project: the answer has what the caller may see
+	inProject      scope = "project" // in the project of the call's object, or in one above it
+	inAny          scope = "any"     // in any project: the answer has the objects that the caller may see
 )
 
 // jobPrefix marks a job token.
@@ -62,9 +62,9 @@ type route struct {
 	large    bool         // takes a body up to Config.MaxBody
 	body     reflect.Type // of a request, where it is Sent; a pointer means that there may be none
 	answer   reflect.Type // of a body whose type only a row of package kind knows
-	named    kind.Kind    // what the address names, where it is ByName
+	named    kind.Kind    // kind of the named object, where it is ByName
 	errors   []int        // statuses beyond those that every route of its kind may answer
-	note     string       // what a caller must know beside the summary
+	note     string       // facts for callers beside the summary
 }
 
 // answer is a successful answer with a body, a T. The body is not declared as one, so that all answers have the same
@@ -75,7 +75,7 @@ type answer[T any] struct {
 
 func (answer[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 
-// reply makes the answer of a handler from what the rules return.
+// reply makes the answer of a handler from the result of the rules.
 func reply[T any](v T, err error) (*answer[T], error) {
 	if err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ type registration struct {
 	on huma.API
 }
 
-// registrar registers a route with huma, when it is first called. The functions below only return one: what is compiled
-// for each type of input is large, and a process that starts does not read it.
+// registrar registers a route with huma, when it is first called. The functions below only return one: the code for
+// each type of input is large, and a process that starts does not read it.
 type registrar func(registration)
 
 // direct registers a call as it is.
@@ -143,7 +143,7 @@ func (r registration) refused(ctx context.Context, err error) error {
 }
 
 // passOver makes the schemas of an API accept unknown fields. Runners need that: one of a later version may send more
-// than this control plane knows, and if its result were refused, what an apply did would be lost. Pool stacks are
+// than this control plane knows, and if its result were refused, the outcome of an apply would be lost. Pool stacks are
 // refused, because nothing that they report may be ignored and they lose nothing by it; people are refused, because an
 // unknown field is most likely a typing mistake.
 func passOver(on huma.API) {
@@ -169,7 +169,7 @@ func paged[T any](list func(context.Context, controlplane.Principal, string, int
 	})
 }
 
-// one registers a call about what the address names.
+// one registers a call about the object that the address names.
 func one[I interface{ name() string }, T any](call func(context.Context, controlplane.Principal, string) (T, error)) registrar {
 	return known(func(ctx context.Context, who controlplane.Principal, in *I) (*answer[T], error) {
 		return reply(call(ctx, who, (*in).name()))
@@ -184,7 +184,7 @@ func taking[B any](r registration) registration {
 	return r
 }
 
-// sent registers a call with a body about what the address names.
+// sent registers a call with a body about the object that the address names.
 func sent[I interface {
 	name() string
 	text() []byte
@@ -209,7 +209,7 @@ type stored[T any] struct {
 
 func (stored[T]) body() reflect.Type { return reflect.TypeFor[T]() }
 
-// storing makes the answer to a put from what the rules return. created is its status when the thing is new.
+// storing makes the answer to a put from the result of the rules. created is its status when the thing is new.
 func storing[T any](created int, now T, outcome api.Outcome, err error) (*stored[T], error) {
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func storing[T any](created int, now T, outcome api.Outcome, err error) (*stored
 	return out, nil
 }
 
-// put registers a call that creates or changes what the address names, as the body says. created is the status of the
+// put registers a call that creates or changes the object that the address names, as the body says. created is the status of the
 // answer when it is new; nameOf is the name in the body.
 func put[I interface {
 	name() string
@@ -271,7 +271,7 @@ func keyed[B, T any](call func(context.Context, controlplane.Principal, string, 
 	}
 }
 
-// gone registers the deletion of what the address names.
+// gone registers the deletion of the object that the address names.
 func gone[I interface{ name() string }](call func(context.Context, controlplane.Principal, string) error) registrar {
 	return known(func(ctx context.Context, who controlplane.Principal, in *I) (*nothing, error) {
 		return nil, call(ctx, who, (*in).name())
@@ -286,7 +286,7 @@ func reported[B any](call func(context.Context, controlplane.Principal, string, 
 	}](call)
 }
 
-// told registers a report about what the address names.
+// told registers a report about the object that the address names.
 func told[I interface {
 	name() string
 	text() []byte
@@ -302,7 +302,7 @@ func told[I interface {
 	}
 }
 
-// ran registers what a runner sends of its run.
+// ran registers a call of a runner about its run.
 func ran[B, T any](call func(context.Context, string, api.Run, B) (T, error)) registrar {
 	return func(r registration) {
 		direct(func(ctx context.Context, in *struct {

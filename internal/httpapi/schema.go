@@ -19,7 +19,7 @@ const AgentSchemaPath = "/schemas/agent.json"
 // SchemaPath is where a control plane serves the schema of the documents of a kind.
 func SchemaPath(k kind.Kind) string { return "/schemas/" + k.Dashed() + ".json" }
 
-// agentSchema is what config.Schema returns. A test keeps it so. It is not called here, because a function on AWS links
+// agentSchema is the result of config.Schema. A test keeps it so. It is not called here, because a function on AWS links
 // no reader of settings.
 //
 //go:embed agent.json
@@ -34,7 +34,7 @@ func Schema(k kind.Kind) ([]byte, error) {
 	root := *all.SchemaFromRef(all.Schema(k.Type, true, name).Ref)
 	delete(all.Map(), name)
 	root.Title, root.Description = k.Name, "A document of dayfly apply: "+k.Noun()
-	of := &huma.Schema{Type: huma.TypeString, Enum: []any{k.Name}, Description: "What the document describes"}
+	of := &huma.Schema{Type: huma.TypeString, Enum: []any{k.Name}, Description: "The kind of the document"}
 	if k.Name == kind.Workspace {
 		// A file without a source is a directory that is its own source, and its kind may be left out.
 		root.Title, root.Description = "workspace.yaml", "A workspace of Dayfly"
@@ -57,7 +57,7 @@ func aliases(all huma.Registry) {
 	all.RegisterTypeAlias(reflect.TypeFor[workflow.Reason](), reflect.TypeFor[reasonWord]())
 }
 
-// schemaRoutes serve what editors check files with.
+// schemaRoutes serve the schemas with which editors check files.
 func (s *server) schemaRoutes() {
 	serve := func(path string, schema func() ([]byte, error)) {
 		s.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {

@@ -29,7 +29,7 @@ func (s *server) deliveryRoutes() {
 		}))
 	s.add(route{id: "replay-delivery", method: http.MethodPost, path: "/v1/deliveries/{id}/replay", summary: "Let a delivery that has failed be tried again", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, one[ByDelivery](s.plane.ReplayDelivery))
 	s.add(route{id: "claim-deliveries", method: http.MethodPost, path: "/v1/deliveries/claims", summary: "Claim deliveries of the pool that are due", tag: tag, audience: stacks}, posted(s.plane.ClaimDeliveries))
-	s.add(route{id: "report-delivery", method: http.MethodPost, path: "/v1/deliveries/{id}/result", summary: "Report what came of a try of a delivery", tag: tag, audience: stacks, large: true, errors: []int{404, 409}}, told[struct {
+	s.add(route{id: "report-delivery", method: http.MethodPost, path: "/v1/deliveries/{id}/result", summary: "Report the outcome of a try of a delivery", tag: tag, audience: stacks, large: true, errors: []int{404, 409}}, told[struct {
 		ByDelivery
 		Sent
 	}](s.plane.DeliveryDone))
@@ -38,12 +38,12 @@ func (s *server) deliveryRoutes() {
 func (s *server) scheduleRoutes() {
 	const tag = "schedules"
 	schedule, _ := kind.Of(kind.Schedule)
-	s.add(route{id: "list-scheduled-runs", method: http.MethodGet, named: schedule, path: settingPath(schedule) + "/runs", summary: "Say what a schedule does about each of its workspaces", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
+	s.add(route{id: "list-scheduled-runs", method: http.MethodGet, named: schedule, path: settingPath(schedule) + "/runs", summary: "List the next and last run of each workspace of a schedule", tag: tag, audience: people, role: api.RoleViewer, errors: []int{404}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
 			ByName
 			Paged
 		}) (*answer[api.Page[api.ScheduledRun]], error) {
 			return reply(s.plane.ScheduledRuns(ctx, who, in.name(), in.Cursor, in.Limit))
 		}))
-	s.add(route{id: "list-workspace-schedules", method: http.MethodGet, path: "/v1/workspaces/{workspace}/schedules", summary: "List the schedules of a workspace, and what they do about it", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.WorkspaceSchedules))
+	s.add(route{id: "list-workspace-schedules", method: http.MethodGet, path: "/v1/workspaces/{workspace}/schedules", summary: "List the schedules of a workspace, with their next and last run", tag: tag, audience: people, role: api.RoleViewer, scope: inProject, errors: []int{404}}, one[ByWorkspace](s.plane.WorkspaceSchedules))
 }

@@ -164,9 +164,25 @@ func TestTree_NamesNoPlaceOutsideTheRepository(t *testing.T) {
 	}
 }
 
+// A name is a title. Details stand in the comment above the test.
+func TestTests_HaveNamesOfAtMost50Characters(t *testing.T) {
+	const limit = 50
+	for _, file := range sources(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range arch.DeclaredTests(string(text)) {
+			if len(name) > limit {
+				t.Errorf("%s: %s has %d characters, at most %d are wanted", file, name, len(name), limit)
+			}
+		}
+	}
+}
+
 const made = `# A
 text
-## Who repairs what
+## Repairs
 | if | then | within | shown by |
 |---|---|---|---|
 | a dies | b | 1 min | ` + "`TestA_Holds`, `FuzzB`" + ` |
@@ -183,7 +199,7 @@ text
 
 func TestTable_FindsTheRowsBelowAHeading(t *testing.T) {
 	want := []arch.Row{{"a dies", "b", "1 min", "`TestA_Holds`, `FuzzB`"}, {"c dies", "d", "at once", ""}}
-	if diff := cmp.Diff(want, arch.Table(made, "Who repairs what")); diff != "" {
+	if diff := cmp.Diff(want, arch.Table(made, "Repairs")); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	if got := arch.Table(made, "C"); len(got) != 0 {

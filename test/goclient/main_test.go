@@ -1,4 +1,4 @@
-// Package goclient_test holds the API's document to what a caller does with it: a client in Go is generated of it,
+// Package goclient_test holds the API's document to what a caller does with it: a client in Go is generated from it,
 // compiled, and runs a workflow.
 package goclient_test
 
