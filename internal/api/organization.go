@@ -32,7 +32,7 @@ type Organization struct {
 	ArtifactRetention int       `json:"artifact_retention_days" enum:"7,30,90,180,400" doc:"Days for which artifacts are kept, from the workflow's submission, and not longer than it; default 90" example:"90"`
 	AuditRetention    int       `json:"audit_retention_days" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
 	Approval          *Approval `json:"approval,omitempty" doc:"Requirements before a plan is applied, in all workspaces"`
-	Limit             int       `json:"limit" doc:"Most active workflows; 0 means that of the installation" example:"150"`
+	Limit             int       `json:"limit" doc:"Maximum number of active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       string    `json:"default_pool" doc:"Pool of workspaces for which neither they nor their projects name one" example:"default"`
 	CreatedAt         time.Time `json:"created_at" doc:"When the organization was created"`
 	Version           int64     `json:"version" doc:"Version of the stored record" example:"7"`
@@ -44,7 +44,7 @@ type OrganizationSettings struct {
 	LogRetention      *int      `json:"log_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which logs are kept, from the workflow's submission" example:"90"`
 	ArtifactRetention *int      `json:"artifact_retention_days,omitempty" enum:"7,30,90,180,400" doc:"Days for which artifacts are kept, from the workflow's submission" example:"90"`
 	Approval          *Approval `json:"approval,omitempty" doc:"Requirements before a plan is applied, in all workspaces; with required false they are removed"`
-	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means that of the installation" example:"150"`
+	Limit             *int      `json:"limit,omitempty" minimum:"0" maximum:"100000" doc:"Maximum number of active workflows; 0 means that of the installation" example:"150"`
 	DefaultPool       *string   `json:"default_pool,omitempty" maxLength:"64" doc:"Pool of workspaces for which neither they nor their projects name one; empty, or the built-in pool, clears it" example:"production"`
 	AuditRetention    *int      `json:"audit_retention_days,omitempty" minimum:"0" maximum:"36500" doc:"Days for which the audit trail is kept; 0 means for ever" example:"0"`
 	Version           int64     `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`

@@ -43,7 +43,7 @@ type Pool struct {
 	AssignedNamespaces     []string        `json:"assigned_namespaces,omitempty" doc:"The namespaces whose workspaces may use it"`
 	Labels                 []string        `json:"labels,omitempty" doc:"A workspace may want labels instead of a pool: any pool that has them all may run it"`
 	EnabledTypes           []workflow.Type `json:"enabled_workflow_types,omitempty" doc:"Types that the pool takes; an empty list means all"`
-	Concurrency            int             `json:"concurrency" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
+	Concurrency            int             `json:"concurrency" doc:"Maximum number of active workflows; 0 means no limit of its own" example:"50"`
 	RolePath               string          `json:"role_path,omitempty" doc:"Path of the roles that its tasks may assume; empty leaves that to the account's policies" example:"/dayfly/default/"`
 	WakeTarget             string          `json:"wake_target,omitempty" doc:"Lambda function that is invoked when work becomes claimable for the pool" example:"dayfly-wake-default"`
 	Active                 int             `json:"active" doc:"Workflows that are claimed, running, or ended with their slot still held" example:"3"`
@@ -79,7 +79,7 @@ type PoolSettings struct {
 	AssignedNamespaces     *[]string        `json:"assigned_namespaces,omitempty" maxItems:"500" doc:"Namespaces whose workspaces may use the pool"`
 	Labels                 *[]string        `json:"labels,omitempty" maxItems:"20" doc:"Labels of the pool, 1 to 63 characters of A-Z, a-z, 0-9 and ._:=- each"`
 	EnabledTypes           *[]workflow.Type `json:"enabled_workflow_types,omitempty" maxItems:"3" doc:"Types that the pool takes; an empty list means all"`
-	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000" doc:"Most active workflows; 0 means no limit of its own" example:"50"`
+	Concurrency            *int             `json:"concurrency,omitempty" minimum:"0" maximum:"100000" doc:"Maximum number of active workflows; 0 means no limit of its own" example:"50"`
 	RolePath               *string          `json:"role_path,omitempty" maxLength:"512" doc:"Path of the roles that its tasks may assume, such as /dayfly/POOL/" example:"/dayfly/production/"`
 	WakeTarget             *string          `json:"wake_target,omitempty" maxLength:"256" doc:"ARN or name of a Lambda function named dayfly-wake-...; empty for none"`
 	Version                int64            `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`

@@ -11,7 +11,7 @@ import (
 type Claim struct {
 	Instance    string          `json:"instance" minLength:"1" maxLength:"128" doc:"Name of the claiming instance, stable over its restarts" example:"dayfly-default"`
 	Version     string          `json:"version,omitempty" maxLength:"64" doc:"Version of the claiming program" example:"1.0.0"`
-	Max         int             `json:"max" minimum:"1" maximum:"50" doc:"Most jobs to hand out" example:"10"`
+	Max         int             `json:"max" minimum:"1" maximum:"50" doc:"Maximum number of jobs to hand out" example:"10"`
 	Types       []workflow.Type `json:"types,omitempty" maxItems:"3" doc:"Types that are claimed; an empty list means all"`
 	WaitSeconds int             `json:"wait_seconds,omitempty" minimum:"0" maximum:"20" doc:"Seconds to wait for the first job" example:"20"`
 }

@@ -171,7 +171,7 @@ func (d Delivery) About() (subject, of string) {
 
 // DeliveryClaim asks for deliveries of a pool.
 type DeliveryClaim struct {
-	Max      int    `json:"max" minimum:"1" maximum:"20" doc:"Most deliveries that are wanted" example:"10"`
+	Max      int    `json:"max" minimum:"1" maximum:"20" doc:"Maximum number of deliveries to claim" example:"10"`
 	Instance string `json:"instance" minLength:"1" maxLength:"128" doc:"Name of the instance that claims" example:"build-01"`
 }
 

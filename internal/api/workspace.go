@@ -35,7 +35,7 @@ type Workspace struct {
 	PreviewRole     string        `json:"preview_role,omitempty" maxLength:"700" doc:"ARN of the role of its previews and scans; default role. Runs of pull requests have this role or none. It lies under the path of role; only an admin may set it"`
 	Size            string        `json:"size,omitempty" maxLength:"20" doc:"small (the default), medium, large, xlarge, or CPU/MEMORY in 1/1024 vCPU and MiB, a pair that Fargate has, such as 2048/8192" example:"small"`
 	MaxRuntime      string        `json:"max_runtime,omitempty" doc:"Go duration, at most 24h; default 1h" example:"1h"`
-	MaxActive       int           `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Most workflows at once; default 10" example:"10"`
+	MaxActive       int           `json:"max_active,omitempty" minimum:"0" maximum:"1000" doc:"Maximum number of workflows at once; default 10" example:"10"`
 	Version         int64         `json:"version,omitempty" doc:"Of the stored record; where given on a change, it must be the current one"`
 	Approval        *Approval     `json:"approval,omitempty" doc:"Requirements before a plan is applied, beside those of its organization and its projects; only an admin may remove or weaken them"`
 	PullRequests    *PullRequests `json:"pull_requests,omitempty" doc:"When a pull request previews it; it needs a git source"`

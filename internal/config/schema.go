@@ -29,7 +29,7 @@ var abouts = map[string]string{ //nolint:gosec // G101: it names credentials and
 	"shared_volume_directory":   "working_directory as the Docker engine sees it, where the agent is itself in a container",
 	"pull_image":                "Whether runner_image is pulled before each job",
 	"single_run":                "Whether the agent handles one job, then exits",
-	"concurrency":               "Most jobs at once; default 10",
+	"concurrency":               "Maximum number of jobs at once; default 10",
 	"enabled_workflow_types":    "Types that are claimed; default all",
 	"env_forward_allowlist":     "Names of variables that reach every engine",
 	"additional_binary_paths":   "Directories in which jobs look for engines first",

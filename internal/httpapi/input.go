@@ -16,7 +16,7 @@ import (
 // Paged asks for one page of a list.
 type Paged struct {
 	Cursor string `query:"cursor" maxLength:"1024" doc:"Where to go on: the next of the previous page"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"200" doc:"Most items of the page; default 50"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"200" doc:"Maximum number of items of the page; default 50"`
 }
 
 // Keyed makes a repeat of a request recognisable.

@@ -67,7 +67,7 @@ func (s *server) workflowRoutes() {
 			ByID
 			Attempt int   `query:"attempt" minimum:"1" doc:"Attempt whose log is asked for; default the latest that started"`
 			Offset  int64 `query:"offset" doc:"Number of the first line, counted from 0; below 0, counted from the end of the log"`
-			Limit   int   `query:"limit" minimum:"1" maximum:"5000" doc:"Most lines of the answer"`
+			Limit   int   `query:"limit" minimum:"1" maximum:"5000" doc:"Maximum number of lines of the answer"`
 			Wait    int   `query:"wait_seconds" minimum:"0" maximum:"20" doc:"How long to wait for a line"`
 		}) (*answer[api.LogPage], error) {
 			return reply(s.plane.Logs(ctx, who, in.ID, in.Attempt, in.Offset, in.Limit, time.Duration(in.Wait)*time.Second))
