@@ -152,13 +152,13 @@ func (s *server) projectRoutes() {
 
 // A secret is not kept, so no repeat can be answered as the first call was.
 const (
-	noteOfPools  = "A repeat with the same Idempotency-Key makes nothing and is answered with already_exists: where the first answer was lost, make a new token of the pool."
-	noteOfTokens = "It has no Idempotency-Key: a repeat for a principal makes another token, and without one it is answered with already_exists. Where the first answer was lost, make another token for the principal, and revoke the one that nobody has."
+	poolRepeated  = "A repeat with the same Idempotency-Key makes nothing and is answered with already_exists: where the first answer was lost, make a new token of the pool."
+	issueRepeated = "It has no Idempotency-Key: a repeat for a principal makes another token, and without one it is answered with already_exists. Where the first answer was lost, make another token for the principal, and revoke the one that nobody has."
 )
 
 func (s *server) poolRoutes() {
 	const tag = "pools"
-	s.add(route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}, note: noteOfPools}, keyed(s.plane.CreatePool))
+	s.add(route{id: "create-pool", method: http.MethodPost, path: "/v1/pools", summary: "Create a pool; the answer has its token, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}, note: poolRepeated}, keyed(s.plane.CreatePool))
 	s.add(route{id: "list-pools", method: http.MethodGet, path: "/v1/pools", summary: "List pools", tag: tag, audience: people, role: api.RoleViewer, scope: inAny}, paged(s.plane.Pools))
 	s.add(route{id: "get-pool", method: http.MethodGet, path: "/v1/pools/{pool}", summary: "Show a pool", tag: tag, audience: people, role: api.RoleViewer, scope: inAny, errors: []int{404}}, one[ByPool](s.plane.Pool))
 	s.add(route{id: "update-pool", method: http.MethodPatch, path: "/v1/pools/{pool}", summary: "Change the settings of a pool that are named", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}}, sent[struct {
@@ -181,7 +181,7 @@ func (s *server) tokenRoutes() {
 	const tag = "tokens"
 	s.add(route{id: "create-principal", method: http.MethodPost, path: "/v1/principals", summary: "Make a principal, which can get tokens", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}}, posted(s.plane.CreatePrincipal))
 	s.add(route{id: "list-principals", method: http.MethodGet, path: "/v1/principals", summary: "List the principals that were made here", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Principals))
-	s.add(route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}, note: noteOfTokens}, posted(s.plane.CreateToken))
+	s.add(route{id: "create-token", method: http.MethodPost, path: "/v1/tokens", summary: "Make a user token; the answer has its value, this once", tag: tag, audience: people, role: api.RoleAdmin, status: http.StatusCreated, errors: []int{409}, note: issueRepeated}, posted(s.plane.CreateToken))
 	s.add(route{id: "list-tokens", method: http.MethodGet, path: "/v1/tokens", summary: "List user tokens, without their values", tag: tag, audience: people, role: api.RoleAdmin}, paged(s.plane.Tokens))
 	s.add(route{id: "revoke-token", method: http.MethodDelete, path: "/v1/tokens/{id}", summary: "Revoke a user token", tag: tag, audience: people, role: api.RoleAdmin, errors: []int{404, 409}},
 		known(func(ctx context.Context, who controlplane.Principal, in *struct {
