@@ -130,7 +130,7 @@ func found(all []api.PolicyResult) string {
 	if len(said) == 0 {
 		return ""
 	}
-	return "it has policy findings:  " + text.Some(said, 5)
+	return "it has policy findings: " + text.Some(said, 5)
 }
 
 // Tightens says whether a level that required before now requires at least as much after: it matches every plan that

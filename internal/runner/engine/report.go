@@ -130,7 +130,7 @@ func (e ended) failure(step string) error {
 		}
 	}
 	for _, p := range []struct{ result, words string }{
-		{unitSkipped, "not run, because a dependency failed:  "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
+		{unitSkipped, "not run, because a dependency failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
 	} {
 		if names := e.named(p.result); len(names) > 0 {
 			parts = append(parts, p.words+text.Some(names, maxNamed))
