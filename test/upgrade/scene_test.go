@@ -267,7 +267,7 @@ func newWorld(t *testing.T, dir string, st store.Store) *world {
 // kinds are kinds of record that are in every recording, each by the key that one begins with.
 var kinds = []string{
 	"active/", "audit/", "claim/pool:", "cut/", "freed/", "idem/", "lane/|lane", "lane/|wait/", "limit/|org", "limit/|pool/", "org/|pool/",
-	"org/|poolname/", "org/|principal/", "org/|produced/", "org/|token/", "org/|workspace/", "orgs|", "pass|clock", "pool/|heard", "pool/|runner/",
+	"org/|poolname/", "org/|principal/", "org/|produced/", "org/|token/", "org/|workspace/", "orgs|", "pass|clock", "pool/|call", "pool/|runner/",
 	"pool/|sole", "pool/|wake", "seal/", "timer/", "token/|token", "wf/|attempt/", "wf/|beat", "wf/|ev/", "wf/|log/",
 	"wf/|result/", "wf/|spec", "wf/|step/", "wf/|wf",
 }
