@@ -164,7 +164,7 @@ type Summary struct {
 	Waited     time.Duration // how long the last answer took
 }
 
-// Pass claims and queues until nothing more can start, there is no room for more, or ctx ends. It releases claimed
+// Pass claims and queues until nothing more can start, there is no room, or ctx ends. It releases claimed
 // jobs that the queue did not take. An error is why the pass ended early; the summary counts the work done before.
 func (p *Poller) Pass(ctx context.Context) (Summary, error) { return p.pass(ctx, p.cfg.Wait) }
 

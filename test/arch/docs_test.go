@@ -40,19 +40,7 @@ func documents(t *testing.T) []string {
 // Each row of the failure table names the test that shows it, and each test that any document
 // names exists.
 func TestDocuments_EveryTestThatTheyNameExists(t *testing.T) {
-	declared := map[string]bool{}
-	for _, file := range sources(t) {
-		if !strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range arch.DeclaredTests(string(text)) {
-			declared[name] = true
-		}
-	}
+	declared := declaredTests(t)
 	for _, doc := range documents(t) {
 		for _, name := range arch.NamedTests(document(t, doc)) {
 			// CONTRIBUTING shows the form of a name.
@@ -164,18 +152,31 @@ func TestTree_NamesNoPlaceOutsideTheRepository(t *testing.T) {
 	}
 }
 
-// A name is a title. Details stand in the comment above the test.
-func TestTests_HaveNamesOfAtMost50Characters(t *testing.T) {
-	const limit = 50
+// declaredTests returns the names of all tests.
+func declaredTests(t *testing.T) map[string]bool {
+	t.Helper()
+	declared := map[string]bool{}
 	for _, file := range sources(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range arch.DeclaredTests(string(text)) {
-			if len(name) > limit {
-				t.Errorf("%s: %s has %d characters, at most %d are wanted", file, name, len(name), limit)
-			}
+			declared[name] = true
+		}
+	}
+	return declared
+}
+
+// A name is a title. Details stand in the comment above the test.
+func TestTests_HaveNamesOfAtMost50Characters(t *testing.T) {
+	const limit = 50
+	for name := range declaredTests(t) {
+		if len(name) > limit {
+			t.Errorf("%s has %d characters, at most %d are wanted", name, len(name), limit)
 		}
 	}
 }

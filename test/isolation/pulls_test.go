@@ -64,7 +64,7 @@ func (w *world) fork() {
 	f.comments(number, "bob", "dayfly preview "+first)
 	f.said("push another commit before the release", number, "was not released: the newest commit is "+second, 1)
 	f.comments(number, "bob", "dayfly apply")
-	f.said("have what was released before applied", number, "Nothing was applied: there is no preview that could be applied", 1)
+	f.said("have what was released before applied", number, "Nothing was applied: no preview can be applied", 1)
 	state := w.read(w.stateFile(f.name))
 	w.tried("change anything", state == "" && !slices.ContainsFunc(f.runs(), func(wf api.Workflow) bool { return wf.Trigger.Commit != first }), "the state is %q", state)
 

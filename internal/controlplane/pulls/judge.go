@@ -158,7 +158,7 @@ func (v *verdict) wantApplied(r reading) string {
 		v.apply = nil
 		return fmt.Sprintf("Nothing was applied: the plans of %s were not shown here before your comment. Look at them and comment again.", strings.Join(unseen, ", "))
 	case len(v.apply) == 0:
-		return "Nothing was applied: there is no preview that could be applied."
+		return "Nothing was applied: no preview can be applied."
 	}
 	return ""
 }

@@ -184,7 +184,7 @@ func (p *Calls) repair(ctx context.Context, org string, s record.Entry, r repair
 // limit is a limit that a claim must keep.
 type limit struct {
 	key  store.Key
-	max  int // 0 means that there is none
+	max  int // 0 means no limit
 	name string
 }
 

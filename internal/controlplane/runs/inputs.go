@@ -38,7 +38,7 @@ func Inputs(ctx context.Context, c *ledger.Change, org string, ws record.Workspa
 	return rules.Feed(ws.W.Inputs, from, nil, c.Now), err
 }
 
-// sources reads the workspaces that inputs name, and their outputs. keys are the records of the latter.
+// sources reads the workspaces that inputs name, and their outputs. keys are those of the records of outputs.
 func sources(ctx context.Context, c *ledger.Change, org string, inputs []api.WorkspaceInput) (from map[string]rules.Source, keys []store.Key, err error) {
 	var named []store.Key
 	for _, in := range inputs {

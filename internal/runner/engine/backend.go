@@ -320,7 +320,7 @@ func (t *terraform) identify() error {
 	return nil
 }
 
-// document describes the current state of the run; nil means that there is none.
+// document describes the current state of the run; nil: it has none.
 func (t *terraform) document(ctx context.Context) (*document, error) {
 	doc, from, file, err := t.stateFile(ctx)
 	if from == t.temp && file != "" {

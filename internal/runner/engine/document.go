@@ -136,7 +136,7 @@ func skipValue(dec *json.Decoder) (members int, err error) {
 	return members, nil
 }
 
-// documentOf reads the state in a file; nil means that there is none.
+// documentOf reads the state in a file; nil: the file has none.
 func documentOf(f *folder, name string) (*document, error) {
 	file, err := f.open(name)
 	if errors.Is(err, os.ErrNotExist) {

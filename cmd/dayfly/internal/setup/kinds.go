@@ -246,9 +246,7 @@ func (p *planner) pool(ctx context.Context, ch *Change, want api.PoolSettings) e
 	have, err := p.cl.Pool(ctx, name)
 	if err == nil {
 		ch.stage = kind.StageAssignments
-		compared := want
-		compared.Version = 0 // it conditions the change and is no part of it
-		return ch.compare(asPool(have), compared, true, func(ctx context.Context) error {
+		return ch.compare(asPool(have), want, true, func(ctx context.Context) error {
 			_, err := p.cl.UpdatePool(ctx, name, want)
 			return err
 		})
@@ -289,9 +287,7 @@ func (p *planner) project(ctx context.Context, ch *Change, want api.ProjectSetti
 	}
 	have, err := p.cl.Project(ctx, name)
 	if err == nil {
-		compared := want
-		compared.Version = 0 // as of a pool
-		return ch.compare(asProject(have), compared, true, func(ctx context.Context) error {
+		return ch.compare(asProject(have), want, true, func(ctx context.Context) error {
 			change := want
 			change.Name = nil
 			_, err := p.cl.UpdateProject(ctx, name, change)
@@ -334,9 +330,7 @@ func (p *planner) organization(ctx context.Context, ch *Change, want api.Organiz
 	if err != nil {
 		return err
 	}
-	compared := want
-	compared.Version = 0 // as of a pool
-	err = ch.compare(asOrganization(have), compared, true, func(ctx context.Context) error {
+	err = ch.compare(asOrganization(have), want, true, func(ctx context.Context) error {
 		_, err := p.cl.UpdateOrganization(ctx, want)
 		return err
 	})
