@@ -120,7 +120,7 @@ func canBreak(t *testing.T, rule scan, kind string) bool {
 
 // A reviewer finds each finding with its reason in docs/aws-permissions.md, and the command that skips them with checkov.
 func TestScanners_AreExplained(t *testing.T) {
-	_, section, _ := strings.Cut(string(readFile(t, "../../docs/aws-permissions.md")), "\n## What scanners say\n")
+	_, section, _ := strings.Cut(string(readFile(t, "../../docs/aws-permissions.md")), "\n## Findings of scanners\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var want, got, skip []string
 	for _, rule := range scans {

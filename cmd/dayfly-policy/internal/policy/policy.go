@@ -48,7 +48,7 @@ func ReadQuery(r io.Reader) (api.PolicyQuery, error) {
 		return q, fmt.Errorf("read the query: %w", err)
 	}
 	if err := json.Unmarshal(raw, &q); err != nil {
-		return q, fmt.Errorf("read the query: it is not in the form of a runner's: %w", err)
+		return q, fmt.Errorf("read the query: it is not a query of a runner: %w", err)
 	}
 	switch {
 	case len(q.Input) > MaxInput:

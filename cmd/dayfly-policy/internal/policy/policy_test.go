@@ -259,8 +259,8 @@ func TestEvaluate_InputMustBeAPlan(t *testing.T) {
 
 func TestReadQuery_IsBounded(t *testing.T) {
 	for name, c := range map[string]struct{ query, want string }{
-		"not JSON":          {"x", "not what a runner writes"},
-		"another type":      {`{"packages": 1}`, "not what a runner writes"},
+		"not JSON":          {"x", "not a query of a runner"},
+		"another type":      {`{"packages": 1}`, "not a query of a runner"},
 		"too much":          {`{"input": "` + strings.Repeat("x", 70<<20), "more than 68 MiB"},
 		"an input too much": {`{"input": "` + strings.Repeat("x", 65<<20) + `"}`, "input: has more than 64 MiB"},
 		"packages":          {`{"packages": [` + strings.Repeat(`{},`, 1000) + `{}]}`, "packages: there are more than 1000"},
