@@ -473,7 +473,7 @@ func TestCommand_AnOlderDataDirectoryIsRefused(t *testing.T) {
 	}
 	for _, args := range [][]string{{"server", "backup", filepath.Join(t.TempDir(), "to")}, {"secret", "set", "db"}, {"secret", "list"}, {"secret", "delete", "db", "--yes"}} {
 		got := w.in(t.Context(), "value\n", append(args, "--data", data)...)
-		if got.code != cli.ExitRefused || !strings.Contains(got.stderr, data+" is of an older version") {
+		if got.code != cli.ExitRefused || !strings.Contains(got.stderr, data+" is of a version of Dayfly before 0.1.0") {
 			t.Errorf("%s: got %+v", args, got)
 		}
 	}

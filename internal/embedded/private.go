@@ -15,14 +15,14 @@ import (
 
 const markerText = "This is a data directory of Dayfly, with secrets, tokens and states. No run may have it as its source.\n"
 
-// CheckData refuses a data directory of an older version, and changes nothing in it. It is called before anything else
+// CheckData refuses a data directory from before 0.1.0, and changes nothing in it. It is called before anything else
 // is done with a data directory, and by no process that has its database open.
 func CheckData(data string) error {
 	found := ""
 	if version := sqlite.Older(filepath.Join(data, DatabaseFile)); version > 0 {
 		found = fmt.Sprintf("%s has schema %d", DatabaseFile, version)
 	}
-	// Only older versions had these beside the private directory.
+	// Only versions before 0.1.0 had these beside the private directory.
 	for _, name := range []string{DatabaseFile, TicketKeysFile, AdminTokenFile, SecretsDir, instanceFile, stateIDFile, relayPortFile} {
 		if name := filepath.Base(name); found == "" && there(filepath.Join(data, name)) {
 			found = "it has " + name + " outside of " + privateDir + "/"
@@ -31,9 +31,9 @@ func CheckData(data string) error {
 	if found == "" {
 		return nil
 	}
-	return workflow.Refuse(workflow.ErrUnsupported, "", "the data directory %s is of an older version of Dayfly (%s), which this version does not read; nothing in it was changed. "+
+	return workflow.Refuse(workflow.ErrUnsupported, "", "the data directory %s is of a version of Dayfly before 0.1.0 (%s), which this version does not read; nothing in it was changed. "+
 		"Name another one with --data. The states are in %s: copy them beside the workspace's code, and run an update with --take-over. "+
-		"See \"A data directory of an older version\" in docs/backup.md", data, found, filepath.Join(data, StateDir, "ORGANIZATION", "WORKSPACE"))
+		"See \"A data directory from before 0.1.0\" in docs/backup.md", data, found, filepath.Join(data, StateDir, "ORGANIZATION", "WORKSPACE"))
 }
 
 func there(path string) bool {

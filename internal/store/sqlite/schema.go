@@ -31,7 +31,8 @@ const applicationID = 0x64617966
 // leaves are split where a table's end is only added to; with these pages the file is half as large again.)
 const pageSize = 2048
 
-// Schema is the version of the schema below. A file of another one is refused.
+// Schema is the version of the schema below, which is that of 0.1.0. A file of another one is refused, so a change of
+// the schema that raises it has to convert the files of all releases.
 const Schema = 2
 
 const schema = `
