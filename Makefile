@@ -82,6 +82,10 @@ transform: ## Transform the templates for the tests (after each change of a temp
 generate: ## Write the Go code of the pages' templates (after each change of a .templ file)
 	go tool -modfile=tools/go.mod templ generate -path internal/console -log-level warn
 
+.PHONY: licenses
+licenses: ## Write the licenses of all linked modules into THIRD_PARTY_LICENSES.txt (after each change of a dependency)
+	@go run ./scripts/licenses
+
 .PHONY: fmt
 fmt: ## Format the code
 	find . \( -name .git -o -name .cache -o -name bin \) -prune -o -name '*.go' -print0 | xargs -0 gofmt -w

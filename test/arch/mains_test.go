@@ -5,10 +5,14 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dayfly-dev/dayfly/scripts/licenses/thirdparty"
 	"github.com/dayfly-dev/dayfly/test/arch"
 )
 
@@ -54,6 +58,22 @@ func TestMains_OneLinksOPA(t *testing.T) {
 	}
 	if len(mains) < 8 {
 		t.Errorf("go list found %d mains: that cannot be all", len(mains))
+	}
+}
+
+// The file of licenses that ships has those of all that is linked into the programs, and no other.
+func TestMains_ShipTheLicensesOfWhatTheyLink(t *testing.T) {
+	sources(t) // the modules' files too
+	texts, err := thirdparty.Collect(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, err := os.ReadFile(root + "/" + thirdparty.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(has), "\n"), strings.Split(thirdparty.Format(texts), "\n")); diff != "" {
+		t.Errorf("%s is not current (make licenses):\n%s", thirdparty.File, diff)
 	}
 }
 
