@@ -44,7 +44,7 @@ SAM_Deliverer := deliverer
 SAM_ControlPlane := controlplane
 SAM_LongPolls := controlplane
 build-%:
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -buildvcs=false -tags lambda.norpc -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o '$(ARTIFACTS_DIR)/bootstrap' ./functions/$(SAM_$*)
+	@go run ./scripts/functions -only '$(or $(SAM_$*),$*)' -out '$(ARTIFACTS_DIR)' -version '$(VERSION)'
 
 .PHONY: test
 test: ## Run all tests; list skipped ones with the reason

@@ -1,5 +1,5 @@
 // Command functions builds every Lambda function of this module into dist/functions, as
-// NAME/bootstrap and NAME.zip, and prints what came of it.
+// NAME/bootstrap and NAME.zip, and prints what came of it. With -only it builds one, without a zip.
 package main
 
 import (
@@ -33,6 +33,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&cfg.Out, "out", "", "where to put them; empty means dist/functions under the root")
 	flags.StringVar(&cfg.Arch, "arch", "arm64", "what to build for: arm64 or amd64")
 	flags.StringVar(&cfg.Version, "version", "", "the version that they tell")
+	only := flags.String("only", "", "build only the function of this name; its files go right into -out")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -46,8 +47,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(packages) == 0 {
 		return errors.New("there is no functions/NAME/main.go to build")
 	}
+	if *only != "" {
+		cfg.Flat, cfg.NoZip = true, true
+		packages = []string{"./functions/" + *only}
+	}
 	built, err := bootstrap.Build(ctx, cfg, packages...)
-	if err != nil {
+	if err != nil || cfg.NoZip {
 		return err
 	}
 	for _, a := range built {

@@ -1,6 +1,6 @@
 // Package bootstrap builds the Lambda functions as Lambda's provided.al2023 runtime wants them: a
-// static binary called bootstrap, and a zip with it that depends on nothing but the source. It
-// deploys nothing.
+// static binary called bootstrap, with the licenses of its content beside it, and a zip of them that
+// depends on nothing but the source. It deploys nothing.
 package bootstrap
 
 import (
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -24,6 +25,9 @@ import (
 // Name is what Lambda's OS-only runtimes start.
 const Name = "bootstrap"
 
+// Licenses are the files of the root that ship with every function.
+var Licenses = []string{"LICENSE", "THIRD_PARTY_LICENSES.txt"}
+
 // Config says what to build for whom.
 type Config struct {
 	Root    string // the root of the module; the working directory of the go command
@@ -31,6 +35,7 @@ type Config struct {
 	Arch    string // GOARCH; empty means this machine's
 	Version string // what main.version becomes; empty means "unknown"
 	NoZip   bool   // leave the zips out
+	Flat    bool   // the files of the one function go right into Out
 }
 
 // Artifact is one built function.
@@ -113,6 +118,9 @@ func compile(ctx context.Context, cfg Config, dir string, packages []string) err
 
 func place(a *Artifact, cfg Config, temp, out string) error {
 	home := filepath.Join(out, a.Name)
+	if cfg.Flat {
+		home = out
+	}
 	if err := os.MkdirAll(home, 0o755); err != nil { //nolint:gosec // as above
 		return err
 	}
@@ -120,12 +128,21 @@ func place(a *Artifact, cfg Config, temp, out string) error {
 	if err := os.Rename(filepath.Join(temp, a.Name), a.Bootstrap); err != nil {
 		return err
 	}
+	for _, name := range Licenses {
+		text, err := os.ReadFile(filepath.Join(cfg.Root, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(home, name), text, 0o644); err != nil { //nolint:gosec // as above
+			return err
+		}
+	}
 	if cfg.NoZip {
 		return nil
 	}
 	// Written aside and moved: who uploads it never sees half of it.
 	half := filepath.Join(temp, a.Name+".zip")
-	if err := pack(a.Bootstrap, half); err != nil {
+	if err := pack(home, half); err != nil {
 		return err
 	}
 	a.Zip = filepath.Join(out, a.Name+".zip")
@@ -135,13 +152,8 @@ func place(a *Artifact, cfg Config, temp, out string) error {
 // epoch is the time of every file in a zip: the earliest that the format can tell.
 var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pack writes a zip that holds one executable file, and is the same bytes for the same file.
-func pack(binary, name string) (err error) {
-	in, err := os.Open(binary)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
+// pack writes a zip of a function's files, and is the same bytes for the same files.
+func pack(home, name string) (err error) {
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // what is shipped is for everybody
 	if err != nil {
 		return err
@@ -152,15 +164,30 @@ func pack(binary, name string) (err error) {
 	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) {
 		return flate.NewWriter(w, flate.BestCompression)
 	})
-	header := &zip.FileHeader{Name: Name, Method: zip.Deflate, Modified: epoch}
 	// Lambda runs the file only where its mode in the zip says that everybody may.
-	header.SetMode(0o755)
+	if err := add(z, home, Name, 0o755); err != nil {
+		return err
+	}
+	for _, license := range Licenses {
+		if err := add(z, home, license, 0o644); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+func add(z *zip.Writer, dir, name string, mode fs.FileMode) error {
+	in, err := os.Open(filepath.Join(dir, name)) //nolint:gosec // made above
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: epoch}
+	header.SetMode(mode)
 	w, err := z.CreateHeader(header)
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(w, in); err != nil {
-		return err
-	}
-	return z.Close()
+	_, err = io.Copy(w, in)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
@@ -64,11 +65,30 @@ func TestBuild_MakesWhatLambdaStarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(z.File) != 1 || z.File[0].Name != "bootstrap" {
-		t.Fatalf("the zip holds %d files, want bootstrap alone", len(z.File))
+	var names []string
+	for _, f := range z.File {
+		names = append(names, f.Name)
+	}
+	if want := []string{"bootstrap", "LICENSE", "THIRD_PARTY_LICENSES.txt"}; !slices.Equal(names, want) {
+		t.Fatalf("the zip holds %v, want %v", names, want)
+	}
+	if f := z.File[2]; f.Mode() != 0o644 || f.UncompressedSize64 == 0 || f.Modified.Year() != 1980 {
+		t.Errorf("licenses zipped with mode %s, %d bytes, time %s", f.Mode(), f.UncompressedSize64, f.Modified)
 	}
 	if f := z.File[0]; f.Mode() != 0o755 || f.Modified.Year() != 1980 || f.UncompressedSize64 != uint64(len(content)) {
 		t.Errorf("zipped with mode %s, time %s, %d bytes; want -rwxr-xr-x, 1980, %d", f.Mode(), f.Modified, f.UncompressedSize64, len(content))
+	}
+}
+
+// One function alone, without a zip, is what SAM takes from its directory of artifacts.
+func TestBuild_OneFunctionRightIntoItsPlace(t *testing.T) {
+	cfg := bootstrap.Config{Root: root, Out: t.TempDir(), Version: "v1.2.3-test", NoZip: true, Flat: true}
+	if _, err := bootstrap.Build(t.Context(), cfg, "./scripts/functions/bootstrap/testdata/hello"); err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.ReadDir(cfg.Out)
+	if err != nil || len(there) != 3 || there[2].Name() != "bootstrap" {
+		t.Errorf("it made %v, %v; want bootstrap and two files of licenses", there, err)
 	}
 }
 
