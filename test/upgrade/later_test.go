@@ -22,7 +22,9 @@ import (
 // it will have to when a later version comes.
 
 // named are the fields whose keys are somebody's own names and not fields of ours.
-var named = []string{"variables", "environment", "commands", "tags"}
+var named = []string{
+	"variables", "environment", "commands", "tags", "flags", "backend_config", "claims", "grants", "groups", "on", "sensitive", "labels", "pins",
+}
 
 // enrich adds fields to every object of a JSON text.
 func enrich(t *testing.T, text []byte) []byte {
@@ -48,7 +50,8 @@ func enriched(v any) any {
 		}
 	case map[string]any:
 		for name := range v {
-			if !slices.Contains(named, name) && name != "value" { // an output's value is the engine's
+			_, isObject := v[name].(map[string]any)
+			if !(isObject && slices.Contains(named, name)) && name != "value" { // an output's value is the engine's
 				v[name] = enriched(v[name])
 			}
 		}

@@ -79,11 +79,17 @@ func record(ctx context.Context, dir string) (err error) {
 // noting is a store that knows what was ever written to it.
 type noting struct {
 	store.Store
-	mu   sync.Mutex
-	keys map[store.Key]bool
+	mu     sync.Mutex
+	keys   map[store.Key]bool
+	before func([]store.Op) error // each commit, where set
 }
 
 func (n *noting) Commit(ctx context.Context, id string, ops ...store.Op) error {
+	if n.before != nil {
+		if err := n.before(ops); err != nil {
+			return err
+		}
+	}
 	n.mu.Lock()
 	for _, op := range ops {
 		n.keys[op.Key()] = true

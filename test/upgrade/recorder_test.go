@@ -2,12 +2,16 @@ package upgrade_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/controlplane"
 	"github.com/dayfly-dev/dayfly/internal/httpapi"
+	"github.com/dayfly-dev/dayfly/internal/oidc"
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -25,31 +30,60 @@ import (
 type recorder struct {
 	ctx     context.Context //nolint:containedctx // a recording is one call
 	clock   *clock
+	store   *noting
 	plane   *controlplane.Plane
 	handler http.Handler
 	calls   []call
+	side    string // token of the pool that claims and launches
 	// middleAt is how many calls there were when the records were written down.
 	middleAt int
 	scene    scene
 	order    []string // of the jobs
 	boots    int
+	trees    []string // ids
+	merged   bool     // the pull request is
+	delivery string   // id of one on its way
+	replayed string   // and of one that has failed
 }
 
-func newRecorder(ctx context.Context, st store.Store) *recorder {
+func newRecorder(ctx context.Context, st *noting) *recorder {
 	r := &recorder{
-		ctx: ctx, clock: &clock{t: time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)},
+		ctx: ctx, store: st, side: "pool", clock: &clock{t: time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)},
 		scene: scene{Tokens: map[string]string{}, Workflows: map[string]string{}, Jobs: map[string]api.Job{}, Runs: map[string]api.Run{}},
 	}
-	r.plane = controlplane.New(st, controlplane.Config{Now: r.clock.now, DefaultState: api.StateDirectory})
+	cfg := config(r.clock.now)
+	var err error
+	cfg.Issuers, err = oidc.New(oidc.Config{Private: []string{"127.0.0.0/8"}})
+	must(err)
+	r.plane = controlplane.New(st, cfg)
 	r.handler = httpapi.New(r.plane, httpapi.Config{})
 	return r
 }
 
-// RoundTrip implements http.RoundTripper: it calls the control plane and writes the call down.
+// config is that of the control plane, when it is recorded and in each replay.
+func config(now func() time.Time) controlplane.Config {
+	return controlplane.Config{
+		Now: now, DefaultState: api.StateDirectory, Waker: elsewhere{}, Forward: elsewhere{}, Address: "https://dayfly.example.com",
+		WebhookKey: func(context.Context) ([]byte, error) { return []byte("of the secrets of webhooks"), nil },
+	}
+}
+
+// elsewhere is woken, and takes the audit trail.
+type elsewhere struct{}
+
+func (elsewhere) Wake(context.Context, string) error { return nil }
+
+func (elsewhere) Forward(context.Context, string, []api.AuditEvent, api.Seal) error { return nil }
+
+func (elsewhere) Place() string { return "s3://trail" }
+
+// RoundTrip implements http.RoundTripper: it calls the control plane and writes the call down. A millisecond goes by,
+// so that ids of two calls have one order.
 func (r *recorder) RoundTrip(in *http.Request) (*http.Response, error) {
+	r.clock.set(r.clock.last().Add(time.Millisecond))
 	c := call{At: r.clock.last(), Method: in.Method, Path: in.URL.RequestURI(), Header: map[string]string{}}
 	for name := range in.Header {
-		if name == "Authorization" || name == "Idempotency-Key" || name == "Content-Type" || strings.HasPrefix(name, "Dayfly-") {
+		if name == "Authorization" || name == "Idempotency-Key" || name == "Content-Type" || strings.HasPrefix(name, "Dayfly-") || strings.HasPrefix(name, "X-") {
 			c.Header[name] = in.Header.Get(name)
 		}
 	}
@@ -60,7 +94,9 @@ func (r *recorder) RoundTrip(in *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	c.Request = body
+	if c.Request = body; !json.Valid(body) {
+		c.Request, c.Form = nil, string(body)
+	}
 	served := in.Clone(in.Context())
 	served.RequestURI, served.Body = in.URL.RequestURI(), io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
@@ -83,7 +119,7 @@ func (r *recorder) client(who string) *client.Client {
 }
 
 func (r *recorder) admin() *client.Client { return r.client("admin") }
-func (r *recorder) pool() *client.Client  { return r.client("pool") }
+func (r *recorder) pool() *client.Client  { return r.client(r.side) }
 
 // failure ends a recording: must panics with it, and record catches it.
 type failure struct{ error }
@@ -92,6 +128,12 @@ func must(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
+}
+
+// ok is the answer of a call that is to be taken.
+func ok[T any](answer T, err error) T {
+	must(err)
+	return answer
 }
 
 // refused is for calls that are to fail.
@@ -108,7 +150,8 @@ func (r *recorder) record(save func() error) (err error) {
 			if !ok {
 				panic(cause)
 			}
-			err = fmt.Errorf("after %d calls, the last %+v: %w", len(r.calls), r.calls[len(r.calls)-1], f.error)
+			last := r.calls[len(r.calls)-1]
+			err = fmt.Errorf("after %d calls, the last %s %s %s: %w\n%s", len(r.calls), last.Method, last.Path, last.Request, f.error, debug.Stack())
 		}
 	}()
 	r.before()
@@ -122,18 +165,28 @@ func (r *recorder) record(save func() error) (err error) {
 
 func (r *recorder) pass() {
 	r.calls = append(r.calls, call{At: r.clock.last(), Pass: true})
-	_, err := r.plane.Pass(r.ctx)
-	must(err)
+	ok(r.plane.Pass(r.ctx))
 }
 
 // live lets time pass as it does for a control plane that is up, and for a pool whose agent asks what it holds.
 func (r *recorder) live(d time.Duration) {
 	for ; d > 0; d -= time.Minute {
 		r.clock.set(r.clock.last().Add(min(d, time.Minute)))
-		_, err := r.pool().Held(r.ctx, "one", "")
-		must(err)
+		ok(r.client("pool").Held(r.ctx, "one", ""))
 		r.pass()
 	}
+}
+
+// dies makes calls whose process ends before it removes a record: the next pass has to do the rest.
+func (r *recorder) dies(part string, calls func()) {
+	r.store.before = func(ops []store.Op) error {
+		if slices.ContainsFunc(ops, func(op store.Op) bool { return op.IsDelete() && strings.HasPrefix(op.Key().String(), part) }) {
+			return errors.New("the process has ended")
+		}
+		return nil
+	}
+	calls()
+	r.store.before = nil
 }
 
 func (r *recorder) workspace(name string, change ...func(*api.Workspace)) {
@@ -142,6 +195,9 @@ func (r *recorder) workspace(name string, change ...func(*api.Workspace)) {
 			Engine: api.EngineCommand, Source: api.Source{Directory: "/srv/" + name},
 			Commands: map[string]string{"preview": "true", "update": "true", "refresh": "true", "destroy": "true", "insights_scan": "true"},
 		},
+	}
+	if r.side != "pool" {
+		ws.Pool, ws.Project = r.side, "shop"
 	}
 	for _, c := range change {
 		c(&ws)
@@ -156,8 +212,7 @@ func (r *recorder) submit(name string, op workflow.Operation) string {
 	if op == "" {
 		in.Type = workflow.InsightsScan
 	}
-	wf, err := r.admin().Submit(r.ctx, in)
-	must(err)
+	wf := ok(r.admin().Submit(r.ctx, in))
 	return wf.ID
 }
 
@@ -167,10 +222,9 @@ func (r *recorder) fresh(name string, op workflow.Operation) {
 	r.scene.Workflows[name] = r.submit(name, op)
 }
 
-// claimed claims the one workflow that can be claimed, under a name.
+// claimed claims the next workflow that can be claimed, under a name.
 func (r *recorder) claimed(name string) api.Job {
-	got, err := r.pool().Claim(r.ctx, api.Claim{Instance: "one", Version: "recorded", Max: 10})
-	must(err)
+	got := ok(r.pool().Claim(r.ctx, api.Claim{Instance: "one", Version: "recorded", Max: 1}))
 	if len(got.Jobs) != 1 || r.scene.Workflows[name] != "" && got.Jobs[0].ID != r.scene.Workflows[name] {
 		must(fmt.Errorf("claimed %d jobs (%+v), want the one of %s", len(got.Jobs), got, name))
 	}
@@ -204,12 +258,9 @@ func (r *recorder) runnerAs(name string, run api.Run) *client.Runner {
 }
 
 func (r *recorder) start(name string) {
-	_, err := r.runner(name).Start(r.ctx)
-	must(err)
-	_, err = r.runner(name).Spec(r.ctx)
-	must(err)
-	_, err = r.runner(name).Heartbeat(r.ctx, api.Heartbeat{Step: "source"})
-	must(err)
+	ok(r.runner(name).Start(r.ctx))
+	ok(r.runner(name).Spec(r.ctx))
+	ok(r.runner(name).Heartbeat(r.ctx, api.Heartbeat{Step: "source"}))
 }
 
 // running brings a fresh workflow up to running.
@@ -227,18 +278,29 @@ func (r *recorder) toRunning(name string) {
 
 // work reports steps and logs from a line on.
 func (r *recorder) work(name string, seq int, first int64) {
-	_, err := r.runner(name).Steps(r.ctx, api.Steps{Steps: []api.Step{{Seq: seq, Name: fmt.Sprintf("step%d", seq), Status: workflow.StepRunning, StartedAt: r.clock.last()}}})
-	must(err)
-	_, err = r.runner(name).Logs(r.ctx, api.Logs{First: first, Lines: []api.LogLine{
+	ok(r.runner(name).Steps(r.ctx, api.Steps{Steps: []api.Step{{Seq: seq, Name: fmt.Sprintf("step%d", seq), Status: workflow.StepRunning, StartedAt: r.clock.last()}}}))
+	ok(r.runner(name).Logs(r.ctx, api.Logs{First: first, Lines: []api.LogLine{
 		{At: r.clock.last(), Step: "apply", Text: fmt.Sprintf("line %d of %s", first, name)},
 		{At: r.clock.last(), Step: "apply", Text: "a piece", More: true},
-	}})
-	must(err)
+	}}))
 }
 
 func (r *recorder) result(name string, in api.Result) {
-	_, err := r.runner(name).Result(r.ctx, in)
-	must(err)
+	ok(r.runner(name).Result(r.ctx, in))
+}
+
+// done ends a run well, or as the result says.
+func (r *recorder) done(name string, in api.Result) {
+	in.Outcome = cmp.Or(in.Outcome, workflow.Succeeded)
+	r.result(name, in)
+	r.lost(name, 0, "")
+}
+
+// leaves announces a file of a run and says that it has arrived.
+func (r *recorder) leaves(name, kind, file string, place ...api.Place) {
+	at := append(place, api.Place{Kind: api.PlaceDirectory})[0]
+	ok(r.runner(name).Artifacts(r.ctx, api.NewArtifacts{Artifacts: []api.NewArtifact{{Name: file, Kind: kind, Size: 10, SHA256: sum}}, Place: &at}))
+	ok(r.runner(name).Artifacts(r.ctx, api.NewArtifacts{Placed: []string{file}}))
 }
 
 func (r *recorder) lost(name string, exit int, text string) {

@@ -3,14 +3,19 @@ package upgrade_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http/httptest"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // Records with a workflow in every state that it can be in when its control plane is replaced continue under this one.
@@ -36,6 +41,23 @@ func TestUpgrade_OldRecordsGoOnAsUnderTheirOwnVersion(t *testing.T) {
 	})
 }
 
+// A person who is signed in to the web pages stays so.
+func TestUpgrade_OldSessionsGoOn(t *testing.T) {
+	eachVersion(t, func(t *testing.T, dir string) {
+		w := newWorld(t, dir, stores["memory"](t, dir, lines[stored](t, dir, "records.jsonl")))
+		value := w.scene.Tokens["session"]
+		if who, err := w.plane.Session(t.Context(), value, true); err != nil || who.Name != api.FirstAdmin || who.Role != api.RoleAdmin {
+			t.Errorf("got %+v, %v", who, err)
+		}
+		if err := w.plane.SignOut(t.Context(), value); err != nil {
+			t.Error(err)
+		}
+		if _, err := w.plane.Session(t.Context(), value, true); !errors.Is(err, workflow.ErrUnauthenticated) {
+			t.Errorf("after it has ended: %v", err)
+		}
+	})
+}
+
 // replay makes the calls and holds the answers to those on record. What is made anew, such as the token of a claim,
 // takes the place of what was made then. change, where given, alters the requests first.
 func (w *world) replay(t *testing.T, calls []call, change func(c call, body []byte) []byte) {
@@ -43,7 +65,7 @@ func (w *world) replay(t *testing.T, calls []call, change func(c call, body []by
 	if len(calls) < 200 {
 		t.Fatalf("only %d calls", len(calls))
 	}
-	anew := map[string]string{}
+	known, anew := string(read(t, w.dir, "records.jsonl"))+string(read(t, w.dir, "scene.json")), map[string]string{}
 	renew := func(s string) string {
 		for before, after := range anew {
 			s = strings.ReplaceAll(s, before, after)
@@ -58,7 +80,7 @@ func (w *world) replay(t *testing.T, calls []call, change func(c call, body []by
 			}
 			continue
 		}
-		body := []byte(renew(string(c.Request)))
+		body := []byte(renew(string(c.Request) + c.Form))
 		if change != nil && len(body) > 0 {
 			body = change(c, body)
 		}
@@ -75,8 +97,9 @@ func (w *world) replay(t *testing.T, calls []call, change func(c call, body []by
 		if len(c.Response) == 0 {
 			continue
 		}
-		learn(c.Response, answer.Body.Bytes(), anew)
-		for _, d := range w.differences(decoded(t, []byte(renew(string(c.Response)))), decoded(t, answer.Body.Bytes()), "") {
+		got := decoded(t, answer.Body.Bytes())
+		learn(decoded(t, c.Response), got, known, anew)
+		for _, d := range w.differences(decoded(t, []byte(renew(string(c.Response)))), got, "") {
 			t.Errorf("%s: %s", what, d)
 		}
 	}
@@ -91,15 +114,31 @@ func decoded(t *testing.T, text []byte) any {
 	return v
 }
 
-// learn notes the tokens that a claim made anew.
-func learn(before, after []byte, anew map[string]string) {
-	var b, a struct{ Jobs []struct{ ID, Token string } }
-	if json.Unmarshal(before, &b) != nil || json.Unmarshal(after, &a) != nil {
-		return
-	}
-	for i, job := range b.Jobs {
-		if i < len(a.Jobs) && job.ID == a.Jobs[i].ID && job.Token != "" {
-			anew[job.Token] = a.Jobs[i].Token
+// made is the form of ids and tokens, which are made at random.
+var made = regexp.MustCompile(`\b([a-z]{2,5}_)[0-9A-Za-z_-]{20,}`)
+
+// learn notes the ids and tokens that are made anew: those on record that nothing of the time before has, and that
+// differ from the ones at the same place of the answer.
+func learn(want, got any, known string, anew map[string]string) {
+	switch want := want.(type) {
+	case map[string]any:
+		g, _ := got.(map[string]any)
+		for name, v := range want {
+			learn(v, g[name], known, anew)
+		}
+	case []any:
+		g, _ := got.([]any)
+		for i := range min(len(want), len(g)) {
+			learn(want[i], g[i], known, anew)
+		}
+	case string:
+		g, _ := got.(string)
+		before, after := made.FindAllStringSubmatch(want, -1), made.FindAllStringSubmatch(g, -1)
+		for i := range min(len(before), len(after)) {
+			b, a := before[i], after[i]
+			if b[0] != a[0] && b[1] == a[1] && anew[b[0]] == "" && !strings.Contains(known, b[0]) {
+				anew[b[0]] = a[0]
+			}
 		}
 	}
 }
@@ -143,18 +182,30 @@ func (w *world) differences(want, got any, at string) []string {
 		}
 		return out
 	}
-	if !reflect.DeepEqual(want, got) && !sameTime(want, got) {
+	if !reflect.DeepEqual(want, got) && !sameTime(want, got) && !w.sameBody(want, got) {
 		return []string{fmt.Sprintf("%s: got %v, want %v", at, got, want)}
 	}
 	return nil
 }
 
-// isEntry says whether both are ids of an entry of the audit trail, of the same time: the rest of one is made anew.
+// isEntry says whether both are ids of an entry of the audit trail, of the same millisecond: the rest of one is made
+// anew.
 func isEntry(want, got any) bool {
 	a, isA := want.(string)
 	b, isB := got.(string)
-	at, _, ofEntry := strings.Cut(a, "/")
-	return isA && isB && ofEntry && strings.HasPrefix(b, at+"/")
+	const form = "%020d/"
+	var at [2]int64
+	_, errA := fmt.Sscanf(a, form, &at[0])
+	_, errB := fmt.Sscanf(b, form, &at[1])
+	return isA && isB && errA == nil && errB == nil && time.Duration(at[0]-at[1]).Abs() < time.Millisecond
+}
+
+// sameBody says whether both are texts of JSON without differences, such as the body of a notification.
+func (w *world) sameBody(want, got any) bool {
+	a, isA := want.(string)
+	b, isB := got.(string)
+	var x, y map[string]any
+	return isA && isB && json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && len(w.differences(x, y, "")) == 0
 }
 
 // sameSeconds is sameTime for what has gone by or remains. The service clock counts a minute of each pass at most, and

@@ -10,8 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +65,7 @@ type call struct {
 	Path     string            `json:"path,omitempty"` // with its query
 	Header   map[string]string `json:"header,omitempty"`
 	Request  json.RawMessage   `json:"request,omitempty"`
+	Form     string            `json:"form,omitempty"` // in place of it
 	Status   int               `json:"status,omitempty"`
 	Response json.RawMessage   `json:"response,omitempty"`
 }
@@ -259,58 +258,7 @@ func newWorld(t *testing.T, dir string, st store.Store) *world {
 	t.Helper()
 	w := &world{dir: dir, clock: &clock{}, scene: sceneOf(t, dir)}
 	w.clock.set(w.scene.At)
-	w.plane = controlplane.New(st, controlplane.Config{Now: w.clock.now, DefaultState: api.StateDirectory})
+	w.plane = controlplane.New(st, config(w.clock.now))
 	w.handler = httpapi.New(w.plane, httpapi.Config{})
 	return w
-}
-
-// kinds are kinds of record that are in every recording, each by the key that one begins with.
-var kinds = []string{
-	"active/", "audit/", "claim/pool:", "cut/", "freed/", "idem/", "lane/|lane", "lane/|wait/", "limit/|org", "limit/|pool/", "org/|pool/",
-	"org/|poolname/", "org/|principal/", "org/|produced/", "org/|token/", "org/|workspace/", "orgs|", "pass|clock", "pool/|call", "pool/|runner/",
-	"pool/|sole", "pool/|wake", "seal/", "timer/", "token/|token", "wf/|attempt/", "wf/|beat", "wf/|ev/", "wf/|log/",
-	"wf/|result/", "wf/|spec", "wf/|step/", "wf/|wf",
-}
-
-func TestFixtures_HoldEveryKindOfRecordAndEveryState(t *testing.T) {
-	eachVersion(t, func(t *testing.T, dir string) {
-		records := lines[stored](t, dir, "records.jsonl")
-		for _, kind := range kinds {
-			part, sort, _ := strings.Cut(kind, "|")
-			if !slices.ContainsFunc(records, func(r stored) bool { return strings.HasPrefix(r.Part, part) && strings.HasPrefix(r.Sort, sort) }) {
-				t.Errorf("no record of the kind %s", kind)
-			}
-		}
-		states := map[string]int{}
-		for _, r := range records {
-			if r.Sort != "wf" {
-				continue
-			}
-			var w struct {
-				State  string
-				Reason string
-				Held   bool `json:"slot_held"`
-				Cancel string
-				Handed string
-			}
-			if err := json.Unmarshal(r.Value, &w); err != nil {
-				t.Fatal(err)
-			}
-			states[w.State]++
-			states[w.State+" "+w.Reason]++
-			for name, is := range map[string]bool{"slot held": w.Held, "cancel asked": w.Cancel != "", "handed over": w.Handed != ""} {
-				if is {
-					states[w.State+", "+name]++
-				}
-			}
-		}
-		for _, want := range []string{
-			"pending", "claimed, slot held", "running, slot held", "running, cancel asked", "running, handed over", "succeeded", "cancelled cancelled",
-			"failed, slot held", "failed runner_lost", "failed step_failed", "failed expired_in_queue", "failed never_started", "failed launch_failed",
-		} {
-			if states[want] == 0 {
-				t.Errorf("no workflow is %s: %v", want, states)
-			}
-		}
-	})
 }

@@ -12,53 +12,52 @@ import (
 // in each state that one can be in when its version ends.
 func (r *recorder) before() {
 	r.people()
+	r.settings()
 	r.history()
+	r.things()
 	r.middle()
 }
 
-// people makes the organization, its pools and its tokens.
+// people makes the organization, its first pools and its tokens.
 func (r *recorder) people() {
-	admin, err := r.plane.Bootstrap(r.ctx, "default")
-	must(err)
-	pool, err := r.plane.EnsurePoolToken(r.ctx, "default", "default", "agent")
-	must(err)
+	admin := ok(r.plane.Bootstrap(r.ctx, "default"))
+	pool := ok(r.plane.EnsurePoolToken(r.ctx, "default", "default", "agent"))
 	r.scene.Tokens["admin"], r.scene.Tokens["pool"] = admin, pool
 	r.pass()
 	for _, role := range []string{api.RoleViewer, api.RoleOperator} {
-		got, err := r.admin().CreateToken(r.ctx, api.NewToken{Name: role, Role: role})
-		must(err)
+		got := ok(r.admin().CreateToken(r.ctx, api.NewToken{Name: role, Role: role}))
 		r.scene.Tokens[role] = got.Value
 	}
-	got, err := r.admin().CreateToken(r.ctx, api.NewToken{Name: "left", Role: api.RoleAdmin, ExpiresSeconds: 3600 * 24 * 365})
-	must(err)
+	got := ok(r.admin().CreateToken(r.ctx, api.NewToken{Name: "left", Role: api.RoleAdmin, ExpiresSeconds: 3600 * 24 * 365}))
 	r.scene.Tokens["revoked"] = got.Value
 	must(r.admin().RevokeToken(r.ctx, got.Token.ID))
 
-	// A pool of one place, for two workspaces, whose token was replaced and is still good for a while.
+	// A pool of one place, for two workspaces.
 	r.workspace("tight")
 	r.workspace("tighter")
 	name, text, one, no := "narrow", "one at a time", 1, false
-	made, err := r.admin().CreatePool(r.ctx, api.PoolSettings{
+	made := ok(r.admin().CreatePool(r.ctx, api.PoolSettings{
 		Name: &name, Description: &text, Concurrency: &one, AssignedToAll: &no, AssignedWorkspaces: &[]string{"tight", "tighter"},
 		EnabledTypes: &[]workflow.Type{workflow.Deployment},
-	})
-	must(err)
+	}))
 	r.scene.Tokens["narrow-old"] = made.Token
-	made, err = r.admin().RotatePoolToken(r.ctx, name, api.RotateToken{OverlapSeconds: 604800})
-	must(err)
-	r.scene.Tokens["narrow"] = made.Token
 	idle, yes := "idle", true
-	_, err = r.admin().CreatePool(r.ctx, api.PoolSettings{Name: &idle})
-	must(err)
-	_, err = r.admin().UpdatePool(r.ctx, idle, api.PoolSettings{IsDisabled: &yes})
-	must(err)
+	ok(r.admin().CreatePool(r.ctx, api.PoolSettings{Name: &idle}))
+	ok(r.admin().UpdatePool(r.ctx, idle, api.PoolSettings{IsDisabled: &yes}))
 }
 
 // history is what ended before.
 func (r *recorder) history() {
 	r.workspace("expired", func(w *api.Workspace) { w.Pool = "idle" })
 	r.scene.Workflows["expired"] = r.submit("expired", workflow.Update)
-	r.clock.set(r.clock.last().Add(24*time.Hour + time.Minute))
+	r.running("old", workflow.Update)
+	r.work("old", 1, 0)
+	r.leaves("old", api.ArtifactFile, "files/old.txt")
+	r.done("old", api.Result{LogEnd: 2})
+	// It is reported as stuck, and then its time is over. Logs and artifacts are, too.
+	r.clock.set(r.clock.last().Add(31 * time.Minute))
+	r.pass()
+	r.clock.set(r.clock.last().Add(8 * 24 * time.Hour))
 	r.live(3 * time.Minute)
 
 	r.fresh("never-started", workflow.Update)
@@ -82,8 +81,7 @@ func (r *recorder) history() {
 	r.toRunning("full")
 	r.work("full", 1, 0)
 	exit := 0
-	_, err := r.runner("full").Steps(r.ctx, api.Steps{Steps: []api.Step{{Seq: 1, Name: "step1", Status: workflow.StepSucceeded, StartedAt: r.clock.last(), Seconds: 2.5, ExitCode: &exit, Text: "done"}}})
-	must(err)
+	ok(r.runner("full").Steps(r.ctx, api.Steps{Steps: []api.Step{{Seq: 1, Name: "step1", Status: workflow.StepSucceeded, StartedAt: r.clock.last(), Seconds: 2.5, ExitCode: &exit, Text: "done", LogEnd: 2}}}))
 	r.result("full", api.Result{
 		Outcome: workflow.Succeeded, LogEnd: 2,
 		Changes: &api.Changes{Add: 1, Change: 2, Destroy: 3, Drift: 1, Resources: []api.ResourceChange{{Address: "null_resource.a", Action: "create"}}},
@@ -96,10 +94,8 @@ func (r *recorder) history() {
 		Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "apply: exit status 1",
 		Lock: &api.Lock{ID: "4711", Who: "runner@task", Operation: "OperationTypeApply", Created: "2026-03-02", Path: "terraform.tfstate"},
 	})
-	again, err := r.admin().Retry(r.ctx, r.scene.Workflows["failed"], "")
-	must(err)
-	_, err = r.admin().Cancel(r.ctx, again.ID, "")
-	must(err)
+	again := ok(r.admin().Retry(r.ctx, r.scene.Workflows["failed"], ""))
+	ok(r.admin().Cancel(r.ctx, again.ID, ""))
 
 	// A deployment that fell silent: failed, its slot still held, and another waits for that.
 	r.running("lost", workflow.Update)
@@ -109,11 +105,11 @@ func (r *recorder) history() {
 	// A scan that fell silent waits for its second start.
 	r.running("scan-again", "")
 	r.lost("scan-again", 137, "out of memory")
-	r.claimed("scan-again")
 }
 
 // middle is what is on its way. From here on less time passes than a first lease has.
 func (r *recorder) middle() {
+	r.claimed("scan-again")
 	r.running("running", workflow.Update)
 	r.work("running", 1, 0)
 	r.scene.Workflows["behind-running"] = r.submit("running", workflow.Destroy)
@@ -124,8 +120,7 @@ func (r *recorder) middle() {
 	r.lost("handed-over", 0, "")
 	r.running("task-stopped", workflow.Update)
 	r.running("cancel-asked", workflow.Update)
-	_, err := r.admin().Cancel(r.ctx, r.scene.Workflows["cancel-asked"], "")
-	must(err)
+	ok(r.admin().Cancel(r.ctx, r.scene.Workflows["cancel-asked"], ""))
 
 	r.fresh("claimed", workflow.Update)
 	r.claimed("claimed")
@@ -146,16 +141,16 @@ func (r *recorder) middle() {
 	r.launched("launched-twice")
 	r.fresh("cancelled-claimed", workflow.Update)
 	r.claimed("cancelled-claimed")
-	_, err = r.admin().Cancel(r.ctx, r.scene.Workflows["cancelled-claimed"], "")
-	must(err)
+	ok(r.admin().Cancel(r.ctx, r.scene.Workflows["cancelled-claimed"], ""))
 
-	// The narrow pool: one runs, one waits for its place.
+	// The narrow pool: one runs, one waits for its place. Its former token is good for a while.
+	made := ok(r.admin().RotatePoolToken(r.ctx, "narrow", api.RotateToken{OverlapSeconds: 604800}))
+	r.scene.Tokens["narrow"] = made.Token
 	for _, name := range []string{"tight", "tighter"} {
 		r.workspace(name, func(w *api.Workspace) { w.Pool = "narrow" })
 		r.scene.Workflows[name] = r.submit(name, workflow.Update)
 	}
-	got, err := r.client("narrow").Claim(r.ctx, api.Claim{Instance: "n", Max: 5})
-	must(err)
+	got := ok(r.client("narrow").Claim(r.ctx, api.Claim{Instance: "n", Max: 5}))
 	r.scene.Jobs["tight"] = got.Jobs[0]
 	r.fresh("pending", workflow.Update)
 	r.fresh("pending-preview", workflow.Preview)
@@ -170,6 +165,7 @@ func (r *recorder) middle() {
 func (r *recorder) after() {
 	r.look()
 	r.goOn()
+	r.thingsGoOn()
 	r.end()
 	r.look()
 }
@@ -178,14 +174,12 @@ func (r *recorder) after() {
 func (r *recorder) goOn() {
 	ctx := r.ctx
 	// A boot that asks again for a granted start gets it again; another boot of the same task does not.
-	_, err := r.runner("running").Start(ctx)
-	must(err)
+	ok(r.runner("running").Start(ctx))
 	other := r.scene.Runs["running"]
 	other.Boot = "ffffffffffffffffffffffffffffffff"
-	_, err = r.runnerAs("running", other).Start(ctx)
+	_, err := r.runnerAs("running", other).Start(ctx)
 	refused(err)
-	_, err = r.runner("running").Heartbeat(ctx, api.Heartbeat{Step: "apply"})
-	must(err)
+	ok(r.runner("running").Heartbeat(ctx, api.Heartbeat{Step: "apply"}))
 	r.work("running", 2, 2)
 	_, err = r.runner("running").Logs(ctx, api.Logs{First: 9, Lines: []api.LogLine{{Text: "behind a gap"}}})
 	refused(err)
@@ -196,8 +190,7 @@ func (r *recorder) goOn() {
 	r.result("preview", api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2}, LogEnd: 2})
 	r.result("handed-over", api.Result{Outcome: workflow.Succeeded})
 	r.lost("task-stopped", 137, "stopped by the host")
-	control, err := r.runner("cancel-asked").Heartbeat(ctx, api.Heartbeat{Step: "apply"})
-	must(err)
+	control := ok(r.runner("cancel-asked").Heartbeat(ctx, api.Heartbeat{Step: "apply"}))
 	if !control.Cancel {
 		refused(nil)
 	}
@@ -205,8 +198,7 @@ func (r *recorder) goOn() {
 	r.lost("scan", 1, "")
 
 	// The runner that was taken for dead comes back and frees the slot; of the other the end is seen.
-	_, err = r.runner("lost").Heartbeat(ctx, api.Heartbeat{Step: "apply"})
-	must(err)
+	ok(r.runner("lost").Heartbeat(ctx, api.Heartbeat{Step: "apply"}))
 	r.result("lost", api.Result{Outcome: workflow.Succeeded})
 	r.lost("lost-and-gone", 137, "stopped")
 
@@ -223,21 +215,17 @@ func (r *recorder) goOn() {
 	r.launched("scan-again")
 	r.start("scan-again")
 	must(r.pool().Queued(ctx, r.scene.Jobs["cancelled-claimed"].ID, api.Attempt{Attempt: 1}))
-	_, err = r.admin().Cancel(ctx, r.scene.Workflows["pending-preview"], "")
-	must(err)
+	ok(r.admin().Cancel(ctx, r.scene.Workflows["pending-preview"], ""))
 }
 
 // end claims what is left, with and without the old pool token, and sees everything to its end.
 func (r *recorder) end() {
 	ctx := r.ctx
-	_, err := r.client("narrow-old").Claim(ctx, api.Claim{Instance: "n", Max: 5})
-	must(err)
+	ok(r.client("narrow-old").Claim(ctx, api.Claim{Instance: "n", Max: 5}))
 	must(r.client("narrow").Release(ctx, r.scene.Jobs["tight"].ID, api.Release{Attempt: 1}))
-	_, err = r.client("narrow").Claim(ctx, api.Claim{Instance: "n", Max: 5})
-	must(err)
+	ok(r.client("narrow").Claim(ctx, api.Claim{Instance: "n", Max: 5}))
 
-	got, err := r.pool().Claim(ctx, api.Claim{Instance: "one", Max: 20})
-	must(err)
+	got := ok(r.pool().Claim(ctx, api.Claim{Instance: "one", Max: 20}))
 	if len(got.Jobs) < 5 {
 		refused(nil)
 	}
@@ -268,13 +256,11 @@ func (r *recorder) end() {
 // look reads everything that people and pools can read.
 func (r *recorder) look() {
 	ctx, admin := r.ctx, r.admin()
-	_, err := admin.Whoami(ctx)
-	must(err)
-	_, err = r.client("revoked").Whoami(ctx)
+	ok(admin.Whoami(ctx))
+	_, err := r.client("revoked").Whoami(ctx)
 	refused(err)
 	for _, who := range []string{"viewer", "operator", "pool", "narrow", "narrow-old"} {
-		_, err = r.client(who).Whoami(ctx)
-		must(err)
+		ok(r.client(who).Whoami(ctx))
 	}
 	_, err = r.client("viewer").Submit(ctx, api.Submit{Workspace: "full", Operation: workflow.Preview})
 	refused(err)
@@ -282,31 +268,24 @@ func (r *recorder) look() {
 	for _, name := range names(r.scene.Workflows) {
 		id := r.scene.Workflows[name]
 		ids = append(ids, id)
-		_, err = admin.Workflow(ctx, id)
-		must(err)
-		_, err = admin.Why(ctx, id)
-		must(err)
-		_, err = admin.Timeline(ctx, id, "", 0)
-		must(err)
-		_, err = admin.Logs(ctx, id, 0, 0, 0, 0)
-		must(err)
+		ok(admin.Workflow(ctx, id))
+		ok(admin.Why(ctx, id))
+		ok(admin.Timeline(ctx, id, "", 0))
+		if _, err = admin.Logs(ctx, id, 0, 0, 0, 0); name == "old" {
+			refused(err) // it is past its retention
+		} else {
+			must(err)
+		}
 	}
-	_, err = r.pool().States(ctx, api.StatesQuery{IDs: ids})
-	must(err)
-	_, err = r.pool().Held(ctx, "one", "")
-	must(err)
-	_, err = admin.Workflows(ctx, client.Filter{Limit: 100})
-	must(err)
-	_, err = admin.Workspaces(ctx, "", 100)
-	must(err)
-	_, err = admin.Workspace(ctx, "full")
-	must(err)
-	_, err = admin.Pools(ctx, "", 0)
-	must(err)
-	_, err = admin.Runners(ctx, "default")
-	must(err)
-	_, err = admin.Tokens(ctx, "", 0)
-	must(err)
-	_, err = admin.Audit(ctx, api.AuditFilter{Limit: 100})
-	must(err)
+	ok(r.pool().States(ctx, api.StatesQuery{IDs: ids}))
+	ok(r.pool().Held(ctx, "one", ""))
+	ok(admin.Workflows(ctx, client.Filter{Limit: 100}))
+	ok(admin.Workspaces(ctx, "", 100))
+	ok(admin.Workspace(ctx, "full"))
+	ok(admin.Pools(ctx, "", 0))
+	ok(admin.Runners(ctx, "default"))
+	ok(admin.Tokens(ctx, "", 0))
+	ok(admin.Audit(ctx, api.AuditFilter{Limit: 100}))
+	r.lookAtSettings()
+	r.lookAtThings()
 }
