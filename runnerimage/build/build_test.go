@@ -218,6 +218,11 @@ func TestMake_OnNothingAndOnABase(t *testing.T) {
 			t.Errorf("%s: mode %o of %d:%d, %d bytes; want a program that root alone can write", program, h.Mode, h.Uid, h.Gid, h.Size)
 		}
 	}
+	for _, license := range []string{"LICENSE", "THIRD_PARTY_LICENSES.txt"} {
+		if h := header(t, img, "usr/share/doc/dayfly/"+license); h.Mode != 0o644 || h.Size == 0 {
+			t.Errorf("%s: mode %o, %d bytes; want a text that everybody reads", license, h.Mode, h.Size)
+		}
+	}
 	const bundle, users = "/etc/ssl/certs/ca-certificates.crt", "/etc/passwd"
 	files := s.files(img, bundle, users)
 	if want := "root:x:0:0:root:/:/bin/sh\nrunner:x:65532:65532:runner:/dayfly/work:/bin/sh\n"; files[users] != want {

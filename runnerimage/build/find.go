@@ -22,7 +22,8 @@ import (
 const (
 	runnerPath  = "usr/local/bin/runner"
 	policyPath  = "usr/local/bin/" + api.PolicyProgram // the runner looks beside itself
-	pluginsPath = "usr/local/share/terraform/plugins"  // where both engines look before they ask a registry
+	licensePath = "usr/share/doc/dayfly/"
+	pluginsPath = "usr/local/share/terraform/plugins" // where both engines look before they ask a registry
 )
 
 // run runs a program and returns its output; its standard error becomes the error.
@@ -43,6 +44,11 @@ func (c config) own(ctx context.Context, temp, dir, at string) (layers.Entry, er
 	_, err := c.run(ctx, []string{"GOOS=linux", "GOARCH=" + c.arch, "CGO_ENABLED=0"},
 		"go", "build", "-C", dir, "-buildvcs=false", "-trimpath", "-ldflags", "-s -w -X main.version="+c.version, "-o", file, ".")
 	return layers.Entry{Path: at, Mode: layers.Executable, From: file}, err
+}
+
+// license is a file of this repository with the licenses of what own built.
+func license(name string) layers.Entry {
+	return layers.Entry{Path: licensePath + name, Mode: layers.Plain, From: name}
 }
 
 // foreign builds a program from its pinned module, once, and returns its path.

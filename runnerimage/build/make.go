@@ -180,7 +180,7 @@ func (c config) compose(ctx context.Context, temp string) (composed, error) {
 	img, err := layers.Append(has.base, []layers.Layer{
 		{Name: "system", Entries: append(system, shell...)},
 		{Name: "engine", Entries: engine},
-		{Name: "runner", Entries: []layers.Entry{runner, policies}},
+		{Name: "runner", Entries: []layers.Entry{runner, policies, license("LICENSE"), license("THIRD_PARTY_LICENSES.txt")}},
 		{Name: "extra", Entries: slices.DeleteFunc(has.extra, func(e layers.Entry) bool {
 			return slices.ContainsFunc(system, func(s layers.Entry) bool { return s.Path == e.Path && !s.Dir }) // it is in there
 		})},
