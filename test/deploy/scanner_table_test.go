@@ -167,7 +167,7 @@ var scans = []scan{
 
 	// ---- Not kept by choice.
 	{IDs: "Lambda.3, CKV_AWS_117, W89", Types: "AWS::Lambda::Function",
-		Why:   "Functions call AWS, the control plane, and whom deliveries name; in a VPC they would need endpoints or a NAT gateway.",
+		Why:   "Functions call AWS, the control plane, and receivers of deliveries; in a VPC they would need endpoints or a NAT gateway.",
 		Holds: func(_ *templates.Stack, p map[string]any) bool { return p["VpcConfig"] != nil }},
 	{IDs: "Lambda.7", Types: "AWS::Lambda::Function",
 		Why:   "There is no tracing; the lines of all logs are joined by the id of their job.",
@@ -243,7 +243,7 @@ var scans = []scan{
 		Why:   "Tasks call neither EC2 nor Systems Manager; ECR has endpoints in mode `endpoints-only`.",
 		Holds: never},
 	{IDs: "W5", Types: groups, On: "TaskSecurityGroup",
-		Why: "Modes `nat` and `public` let tasks out to every address, over HTTPS and to what you add.",
+		Why: "Modes `nat` and `public` let tasks out to every address, over HTTPS and to your additions.",
 		Holds: func(_ *templates.Stack, p map[string]any) bool {
 			out, _ := p["SecurityGroupEgress"].([]any)
 			return !is(p, "0.0.0.0/0", "CidrIp") && !slices.ContainsFunc(out, func(r any) bool { return is(r, "0.0.0.0/0", "CidrIp") })
@@ -252,7 +252,7 @@ var scans = []scan{
 		Why:   "IAM knows no resource for these actions; where there is a condition key, it limits them.",
 		Holds: grantsNo(everywhere)},
 	{IDs: "CKV_AWS_107", Types: policies, On: "ExecutionRole Scripts Boundary",
-		Why: "A login to ECR has no resource; what it may pull is limited by repository.",
+		Why: "A login to ECR has no resource; its pulls are limited by repository.",
 		Holds: grantsNo(func(st map[string]any) bool {
 			return unbounded(st) && slices.Contains(templates.Texts(st["Action"]), "ecr:GetAuthorizationToken")
 		})},
@@ -262,6 +262,6 @@ var scans = []scan{
 			return p["RoleName"] == nil && p["ManagedPolicyName"] == nil
 		}},
 	{IDs: "CloudFormation.3, CloudFormation.4", Types: "AWS::CloudFormation::Stack",
-		Why:   "`make destroy` deletes stacks, and what must last is kept by its own protection; CloudFormation has the limited rights of who deploys.",
+		Why:   "`make destroy` deletes stacks, and lasting resources have their own protection; CloudFormation has the limited rights of the person who deploys.",
 		Holds: never},
 }
