@@ -58,6 +58,10 @@ mutants: ## Make each deliberate mistake of test/mutants, which its tests must n
 soak: ## Hunt for hours, before a release: seeds, fuzz targets, the second base of the image, each mistake (SEEDS=, FUZZTIME=)
 	@scripts/soak
 
+.PHONY: release-check
+release-check: ## Look whether this commit can be released (RELEASE=0.2.0)
+	@scripts/release-check '$(RELEASE)'
+
 .PHONY: sim
 sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time
 	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v

@@ -187,6 +187,25 @@ func fields(t reflect.Type, parent string) []string {
 	return names
 }
 
+// Later versions are held to the recording of each release.
+func TestChangelog_EachReleaseHasARecording(t *testing.T) {
+	var want, got []string
+	for _, found := range regexp.MustCompile(`(?m)^## \[([0-9.]+)\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$`).FindAllStringSubmatch(read(t, "CHANGELOG.md"), -1) {
+		want = append(want, found[1])
+	}
+	kept, err := os.ReadDir(filepath.Join(root, "test", "upgrade", "testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range kept {
+		got = append(got, dir.Name())
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
+		t.Errorf("releases without a recording in test/upgrade/testdata, or the reverse (-releases +recordings): %s", diff)
+	}
+}
+
 func TestWorkspaces_DescribesEveryField(t *testing.T) {
 	got := described(t, "docs/workspaces.md", "Fields", "Files")
 	got = append(got, described(t, "docs/sources.md", "Sources")...)
