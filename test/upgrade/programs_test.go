@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -45,14 +46,14 @@ func of(t *testing.T, w *uptest.World, release string) programs {
 	return programs{w, dir}
 }
 
-// ofThisVersion builds those of the tree that is tested.
-func ofThisVersion(t *testing.T, w *uptest.World) programs {
+// build builds those of this version, and returns their directory.
+func build(t *testing.T) string {
 	t.Helper()
 	dir := uptest.Directory(t)
 	if out, err := exec.CommandContext(t.Context(), "../../scripts/build", dir, "./cmd/dayfly").CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, out)
 	}
-	return programs{w, dir}
+	return dir
 }
 
 func (p programs) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -134,10 +135,12 @@ func TestPrograms_OfAReleaseAndThisWorkTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	thisVersion := sync.OnceValue(func() string { return build(t) })
 	for _, release := range releases {
 		t.Run(release.Name(), func(t *testing.T) {
 			w := uptest.New(t)
-			old, now := of(t, w, release.Name()), ofThisVersion(t, w)
+			old := of(t, w, release.Name())
+			now := programs{w, thisVersion()}
 
 			stop := old.up(t)
 			old.apply(t, "net", "default")
