@@ -116,6 +116,8 @@ func before(t *testing.T, calls []string, patterns ...string) {
 	}
 }
 
+var ticketKeys = regexp.MustCompile(`^\{"keys": \[\{"id": "[0-9a-f]{16}", "key": "[A-Za-z0-9_-]{43}"\}\]\}$`)
+
 // D8: everything in the right order, said first and asked once, and no secret where it could be read.
 func TestDeploy_FromNothing(t *testing.T) {
 	t.Parallel()
@@ -134,7 +136,7 @@ func TestDeploy_FromNothing(t *testing.T) {
 		t.Errorf("the pool's secret holds %q", got)
 	}
 	keys := s.secret("dayfly-main-TicketKeysSecret")
-	if !regexp.MustCompile(`^\{"keys": \[\{"id": "[0-9a-f]{16}", "key": "[A-Za-z0-9_-]{43}"\}\]\}$`).MatchString(keys) {
+	if !ticketKeys.MatchString(keys) {
 		t.Errorf("the ticket keys are in another form: %d bytes", len(keys))
 	}
 	if _, err := os.Stat(filepath.Join(s.state, "registry")); err == nil {

@@ -288,25 +288,3 @@ func TestKey_IsThatOfEverything(t *testing.T) {
 		}
 	}
 }
-
-// What sam deploys is what it built: a template that is named for deploy goes up with the sources in place of functions.
-func TestSamConfig_DeploysWhatWasBuilt(t *testing.T) {
-	section, built := "", map[string]bool{}
-	for line := range strings.Lines(string(readFile(t, "../../samconfig.toml"))) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") {
-			section = strings.Trim(line, "[]")
-			if env, ok := strings.CutSuffix(section, ".build.parameters"); ok {
-				built[env] = true
-			} else if env, ok := strings.CutSuffix(section, ".deploy.parameters"); ok && !built[env] {
-				t.Errorf("%s is deployed and never built", env)
-			}
-		}
-		if strings.HasPrefix(line, "template") && !strings.HasSuffix(section, ".build.parameters") {
-			t.Errorf("%s names a template: %s", section, line)
-		}
-	}
-	if len(built) != 2 {
-		t.Errorf("built: %v", built)
-	}
-}
