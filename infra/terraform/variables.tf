@@ -252,7 +252,7 @@ variable "route_table_ids" {
 }
 
 variable "vpc_cidr" {
-  description = "The address range of a VPC that is created here; two subnets of 512 addresses are made in it, and each task takes one address."
+  description = "The address range of a VPC that is created here; two subnets of 512 addresses are made in it, and each task takes one address. It cannot be changed later."
   type        = string
   default     = "10.73.0.0/22"
   validation {
@@ -262,7 +262,7 @@ variable "vpc_cidr" {
 }
 
 variable "availability_zones" {
-  description = "The two zones of a VPC that is created here, such as us-east-1b,us-east-1c; empty takes the first two of the account."
+  description = "The two zones of a VPC that is created here, such as us-east-1b,us-east-1c; empty takes the first two of the account. They cannot be changed later."
   type        = list(string)
   default     = []
 }

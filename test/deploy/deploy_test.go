@@ -92,6 +92,27 @@ func (s *site) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
+// real gives the outputs that become parameters values that the templates allow.
+func (s *site) real() {
+	s.keep("outputs/dayfly-artifacts-ImageRepository", "dayfly-runner\n")
+	s.keep("outputs/dayfly-artifacts-RepositoryUri", "123456789012.dkr.ecr.eu-west-1.amazonaws.com/dayfly-runner\n")
+	s.keep("outputs/dayfly-control-ServiceUrl", "https://a1b2c3d4e5.execute-api.eu-west-1.amazonaws.com\n")
+}
+
+// parameters are those that a stack was deployed with.
+func (s *site) parameters(stack string) map[string]string {
+	s.t.Helper()
+	out := map[string]string{}
+	files, err := os.ReadDir(filepath.Join(s.state, "stacks", stack, "parameters"))
+	if err != nil {
+		s.t.Fatalf("stack %s has no parameters: %v", stack, err)
+	}
+	for _, f := range files {
+		out[f.Name()], _ = s.read(filepath.Join("stacks", stack, "parameters", f.Name()))
+	}
+	return out
+}
+
 func (s *site) secret(name string) string {
 	value, _ := s.read("secrets/" + name)
 	return value
@@ -296,6 +317,9 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},
 		"nat without a VPC":           {"", "", []string{"PARAMETERS=NetworkMode=nat"}, "VpcId"},
 		"somebody's control plane":    {"", "", []string{"SERVICE_URL=https://dayfly.example.com"}, "DAYFLY_API_TOKEN"},
+		"a name of 21 characters":     {"", "", []string{"NAME=abcdefghijklmnopqrstu"}, "up to 20 letters"},
+		"a tag without a value":       {"", "", []string{"TAGS=team=a,owner"}, "TAGS: write KEY=VALUE"},
+		"a tag of ours":               {"", "", []string{"TAGS=dayfly:version=1"}, "TAGS: write KEY=VALUE"},
 		"an account that cannot look": {"broken", "cloudformation describe-stacks", nil, "cannot describe stack"},
 	} {
 		s := newSite(t)

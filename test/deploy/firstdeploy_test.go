@@ -330,3 +330,46 @@ func TestDeploy_GivesEachStackTheBoundary(t *testing.T) {
 		t.Errorf("%d stacks have it: %v: %s", got, err, said)
 	}
 }
+
+// Tags that are given once stay until others are given; the artifacts' stack is made with the key and the path of the others.
+func TestDeploy_GivesEachStackTagsKeyAndPath(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const key, path = "KmsKeyArn=arn:aws:kms:eu-west-1:123456789012:key/0a", "RolePath=/teams/"
+	for i, c := range []struct {
+		env  []string
+		want string
+	}{
+		{[]string{"TAGS=team=platform,cost center=47=11", "PARAMETERS=" + key + " " + path}, "dayfly:version=v1.0.0\nteam=platform\ncost center=47=11"},
+		{nil, "dayfly:version=v1.0.0\nteam=platform\ncost center=47=11"},
+		{[]string{"TAGS=team=core"}, "dayfly:version=v1.0.0\nteam=core"},
+	} {
+		said, made, err := s.run("deploy", "", append(c.env, "YES=1")...)
+		if err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		for _, stack := range []string{"dayfly-artifacts", "dayfly-control", "dayfly-main"} {
+			if got, _ := s.read("stacks/" + stack + "/tags"); got != c.want {
+				t.Errorf("deployment %d: %s has the tags %q, want %q", i+1, stack, got, c.want)
+			}
+		}
+		if got := calls(made, "deploy --stack-name dayfly-artifacts .* "+path+" "+key); got != 1-min(i, 1) {
+			t.Errorf("deployment %d gives key and path %d times", i+1, got)
+		}
+	}
+}
+
+// CloudFormation would make new subnets in the place of those that are in use.
+func TestDeploy_KeepsTheSubnetsOfItsVPC(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	if said, _, err := s.run("deploy", "", "YES=1", "PARAMETERS=VpcCidr=10.1.0.0/22"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for parameters, refused := range map[string]bool{"VpcCidr=10.1.0.0/22": false, "VpcCidr=10.2.0.0/22": true, "AvailabilityZones=eu-west-1b,eu-west-1c": true} {
+		said, made, err := s.run("deploy", "", "YES=1", "PARAMETERS="+parameters)
+		if (err != nil) != refused || refused && (len(changing(made)) > 0 || !strings.Contains(said, parameters+": stack dayfly-main has")) {
+			t.Errorf("%s: %v: %s", parameters, err, said)
+		}
+	}
+}

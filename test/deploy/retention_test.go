@@ -34,3 +34,31 @@ func TestRunLogs_ExpireByTheDaysInTheirNames(t *testing.T) {
 		}
 	}
 }
+
+// Nobody can take a lock back, so one of more than ten years is confirmed.
+func TestAuditTrail_ALongLockIsConfirmed(t *testing.T) {
+	tmpl, err := templates.Load("../../infra/transformed/controlplane.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, days := range map[string]string{
+		"1": "1", "365": "365", "3650": "3650", "7300-confirmed": "7300", "36500-confirmed": "36500",
+		"3651": "", "7300": "", "36501-confirmed": "", "99999-confirmed": "", "00": "", "-confirmed": "", "0-confirmed": "",
+	} {
+		parameters := map[string]string{"AuditLockDays": given}
+		if err := tmpl.Allows(parameters); (err == nil) != (days != "") {
+			t.Errorf("%s: %v", given, err)
+		}
+		if days == "" {
+			continue
+		}
+		s, err := tmpl.Deploy("dayfly-control", home, parameters, nil)
+		if err != nil {
+			t.Errorf("%s: %v", given, err)
+			continue
+		}
+		if got := templates.Text(templates.At(s.Resources["AuditTrail"].Properties, "ObjectLockConfiguration", "Rule", "DefaultRetention", "Days")); got != days {
+			t.Errorf("%s locks for %q days, want %q", given, got, days)
+		}
+	}
+}

@@ -1,9 +1,13 @@
 package templates
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Rule is an assertion about parameters, which CloudFormation checks before it makes anything.
@@ -70,4 +74,34 @@ func (d *deployment) operand(rule string, v any) any {
 		return d.fail("rule "+rule, "%v is not a parameter", v)
 	}
 	return d.ref("rule "+rule, name)
+}
+
+// Allows finds the parameters that CloudFormation would refuse by themselves. Deploy does not ask: a test's addresses are
+// those of its own servers. Each member of a list must be allowed (CloudFormation user guide, "Parameters"). A pattern with
+// a look-ahead, which Go's regexp does not know, is not compared.
+func (t *Template) Allows(parameters map[string]string) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(t.Parameters)) {
+		value, given := parameters[name]
+		if p := t.Parameters[name]; !given && p.Default == nil {
+			errs = append(errs, fmt.Errorf("parameter %s has no value", name))
+		} else if given && !p.takes(value) {
+			errs = append(errs, fmt.Errorf("parameter %s: %q is not allowed: it %s", name, value, p.ConstraintDescription))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p Parameter) takes(value string) bool {
+	members := []string{value}
+	if p.Type == "CommaDelimitedList" {
+		members = strings.Split(value, ",")
+	}
+	pattern, err := regexp.Compile(p.AllowedPattern)
+	return !slices.ContainsFunc(members, func(member string) bool {
+		n, notNumber := strconv.ParseFloat(member, 64)
+		return err == nil && !pattern.MatchString(member) ||
+			p.Type == "Number" && (notNumber != nil || p.MinValue != nil && n < *p.MinValue || p.MaxValue != nil && n > *p.MaxValue) ||
+			len(p.AllowedValues) > 0 && !slices.ContainsFunc(p.AllowedValues, func(v any) bool { return text(v) == member })
+	})
 }
