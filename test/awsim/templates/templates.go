@@ -100,6 +100,15 @@ func (t *Template) Deploy(name string, account Account, parameters map[string]st
 	return s, errors.Join(d.errs...)
 }
 
+// Decide evaluates each condition of the template with these parameters, and those that Deploy takes by default.
+func (t *Template) Decide(account Account, parameters map[string]string) (map[string]bool, error) {
+	d, out := &deployment{template: t, account: account, given: parameters}, map[string]bool{}
+	for name := range t.Conditions {
+		out[name] = d.condition(name)
+	}
+	return out, errors.Join(d.errs...)
+}
+
 // Of returns the logical names of the resources of a type, sorted.
 func (s *Stack) Of(kind string) []string {
 	var out []string

@@ -77,6 +77,20 @@ func TestDeploy_DecidesConditionsAndFunctions(t *testing.T) {
 	}
 }
 
+func TestDecide(t *testing.T) {
+	for key, want := range map[string]map[string]bool{"": {"HasKey": false, "NoKey": true}, "a-key": {"HasKey": true, "NoKey": false}} {
+		got, err := load(t).Decide(home, map[string]string{"Key": key})
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("with the key %q: %v (-want +got):\n%s", key, err, diff)
+		}
+	}
+	tmpl := load(t)
+	tmpl.Conditions["NoKey"] = map[string]any{"Condition": "Colour"}
+	if _, err := tmpl.Decide(home, nil); err == nil || !strings.Contains(err.Error(), "Colour") {
+		t.Errorf("an unknown condition: %v", err)
+	}
+}
+
 func TestDeploy_TellsWhatCannotBeDecided(t *testing.T) {
 	tmpl := load(t)
 	if _, err := tmpl.Deploy("s", home, map[string]string{"Colour": "blue"}, nil); err == nil || !strings.Contains(err.Error(), "Colour") {
