@@ -288,9 +288,12 @@ func tablesBelow(doc, heading string) [][]arch.Row {
 
 func TestAWS_DescribesEveryParameterWithItsDefault(t *testing.T) {
 	tables := tablesBelow(read(t, "docs/aws-parameters.md"), "Parameters")
-	stacks := []string{"pool", "controlplane", "artifacts"}
+	stacks := []string{"pool", "controlplane", "artifacts", "deployer", "workspace-role"}
+	for _, heading := range []string{"Permissions", "The role of a workspace"} {
+		tables = append(tables, tablesBelow(read(t, "docs/aws-permissions.md"), heading)[0])
+	}
 	if len(tables) != len(stacks) {
-		t.Fatalf("docs/aws-parameters.md has %d tables of parameters, want one for each of %v", len(tables), stacks)
+		t.Fatalf("docs/aws-parameters.md and docs/aws-permissions.md have %d tables of parameters, want one for each of %v", len(tables), stacks)
 	}
 	for i, stack := range stacks {
 		want, got := []string{}, []string{}
@@ -307,7 +310,7 @@ func TestAWS_DescribesEveryParameterWithItsDefault(t *testing.T) {
 		for _, row := range tables[i] {
 			got = append(got, arch.Code(row[0])[0]+" "+strings.Trim(row[1], "`"))
 		}
-		same(t, "the parameters of stack "+stack+" in docs/aws-parameters.md", want, got)
+		same(t, "the parameters of stack "+stack, want, got)
 	}
 }
 
