@@ -185,6 +185,33 @@ func TestDeployer_MayCallWhatTheScriptsCall(t *testing.T) {
 	noSurplus(t, granted(s, "Scripts"), asked)
 }
 
+// sam deploy calls what the AWS CLI's deploy does, the summary of a stack that exists, and CloudFormation's macro of SAM, where
+// the admin allows it (samcli/lib/deploy/deployer.py; AWS SAM developer guide, "Managing resource access").
+func TestDeployer_MayDeployWithSam(t *testing.T) {
+	tmpl, err := templates.Load("../../infra/transformed/deployer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := asksOf(t, "aws cloudformation deploy --stack-name dayfly-main --s3-bucket dayfly-artifacts-bucket-1a2b")
+	asked = append(asked, asksOf(t, "aws cloudformation describe-stack-events --stack-name dayfly-main")...)
+	more := []templates.Request{
+		{Action: "cloudformation:GetTemplateSummary", Resource: "arn:aws:cloudformation" + ofAccount + "stack/dayfly-main/0a"},
+		{Action: "cloudformation:CreateChangeSet", Resource: "arn:aws:cloudformation:us-east-1:aws:transform/Serverless-2016-10-31"},
+	}
+	for _, sam := range []string{"yes", "no"} {
+		s, err := tmpl.Deploy("deployer", home, map[string]string{"Name": "dayfly", "Sam": sam}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		allowAll(t, granted(s, "Scripts"), asked)
+		for _, r := range more {
+			if allowed, _ := templates.Evaluate(granted(s, "Scripts"), r); allowed != (sam == "yes") {
+				t.Errorf("Sam=%s: %s is allowed: %t", sam, r, allowed)
+			}
+		}
+	}
+}
+
 // CloudFormation may call, for who deploys, what each resource of the templates needs; and no right is left over.
 func TestDeployer_MayCallWhatCloudFormationCalls(t *testing.T) {
 	s := deployer(t)
@@ -262,7 +289,7 @@ func TestDeployer_IsNotTooWide(t *testing.T) {
 	s := deployer(t)
 	for _, policy := range s.Of("AWS::IAM::ManagedPolicy") {
 		// The longest names that there are, and as many secrets as docs/aws-permissions.md promises.
-		long := deployerIn(t, templates.Account{Partition: "aws-us-gov", Region: "ap-southeast-15", ID: home.ID}, strings.Repeat("n", 31), strings.Repeat(","+strings.Repeat("s", 100), 20)[1:])
+		long := deployerIn(t, templates.Account{Partition: "aws-us-gov", Region: "ap-southeast-15", ID: home.ID}, strings.Repeat("n", 20), strings.Repeat(","+strings.Repeat("s", 100), 20)[1:])
 		document, err := json.Marshal(long.Resources[policy].Properties["PolicyDocument"])
 		if strings.Contains(strings.ReplaceAll(string(document), deployerKey, ""), "arn:aws:") {
 			t.Errorf("%s names the partition aws", policy)
