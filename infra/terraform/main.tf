@@ -99,6 +99,7 @@ resource "aws_cloudformation_stack" "pool" {
     StatusRateLimit          = tostring(var.status_rate_limit)
     StatusBurstLimit         = tostring(var.status_burst_limit)
     DirectLaunch             = tostring(var.direct_launch)
+    ReserveConcurrency       = var.reserve_concurrency ? "yes" : "no"
     NetworkMode              = var.network_mode
     VpcId                    = var.vpc_id
     SubnetIds                = join(",", var.subnet_ids)

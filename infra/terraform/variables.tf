@@ -219,6 +219,12 @@ variable "direct_launch" {
   default     = true
 }
 
+variable "reserve_concurrency" {
+  description = "Whether functions have concurrent executions of the account reserved. no is for a new account, which cannot reserve any; other functions of the account can then keep these from running."
+  type        = bool
+  default     = true
+}
+
 variable "network_mode" {
   description = "endpoints-only: private subnets without Internet access, AWS through endpoints. nat: private subnets of yours that have Internet access. public: public subnets, no inbound connections."
   type        = string

@@ -289,6 +289,7 @@ var branches = map[string]string{
 	"Private":               privateParams,
 	"Proxied":               "HttpsProxy=http://proxy.example.com:3128 ProxyPort=3128 EgressCidr=10.0.0.0/16",
 	"Public":                "NetworkMode=public",
+	"Reserves":              "ReserveConcurrency=no",
 	"S3EndpointKnown":       "NetworkMode=public",
 	"SharedEndpoints":       "EndpointSecurityGroupId=sg-01234567",
 	"Ssh":                   "AllowSshEgress=true EgressCidr=10.0.0.0/16",

@@ -72,14 +72,31 @@ func TestDeploy_RequestsTheReservedConcurrency(t *testing.T) {
 		t.Errorf("and has them: %v: %s", err, said)
 	}
 	s.keep("concurrency", "105")
-	pool := string(readFile(t, "../../infra/transformed/pool.json"))
-	s.write("infra/transformed/pool.json", strings.Replace(pool, `"ReservedConcurrentExecutions": 2`, `"ReservedConcurrentExecutions": 8`, 1), 0o644)
+	pool, reserves2 := string(readFile(t, "../../infra/transformed/pool.json")), "\"ReservedConcurrentExecutions\": {\n     \"Fn::If\": [\n      \"Reserves\",\n      2,"
+	s.write("infra/transformed/pool.json", strings.Replace(pool, reserves2, strings.Replace(reserves2, "2,", "8,", 1), 1), 0o644)
 	if said, _, err := s.run("deploy", "", "YES=1"); err == nil || !strings.Contains(said, "ask for 1 more") {
 		t.Errorf("a version that reserves 6 more: %v: %s", err, said)
 	}
-	s.write("infra/transformed/pool.json", strings.Replace(pool, `"ReservedConcurrentExecutions": 2`, "\"ReservedConcurrentExecutions\": {\n\"Fn::If\": []}", 1), 0o644)
+	s.write("infra/transformed/pool.json", strings.Replace(pool, reserves2, "\"ReservedConcurrentExecutions\": {\n\"Fn::If\": []}", 1), 0o644)
 	if said, _, err := s.run("deploy", "", "YES=1"); err == nil || !strings.Contains(said, "not clear") {
 		t.Errorf("a number that is not read: %v: %s", err, said)
+	}
+	// A new account: nothing can be reserved, and nothing is.
+	s = newSite(t)
+	s.keep("concurrency", "10")
+	if said, _, err := s.run("deploy", "", "YES=1", "PARAMETERS=ReserveConcurrency=no", "CONTROL_PARAMETERS=ReserveConcurrency=no"); err != nil {
+		t.Errorf("without reservations: %v: %s", err, said)
+	}
+	for _, name := range []string{"pool", "controlplane"} {
+		without := deploy(t, name, map[string]string{"ReserveConcurrency": "no"})
+		for _, f := range without.Of("AWS::Lambda::Function") {
+			if n := without.Resources[f].Properties["ReservedConcurrentExecutions"]; n != nil {
+				t.Errorf("%s reserves %v", f, n)
+			}
+		}
+	}
+	if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+		t.Errorf("the next deployment reserves none either: %v: %s", err, said)
 	}
 }
 
