@@ -136,15 +136,30 @@ func TestPrivate_RoutesAsTheHTTPAPIDoes(t *testing.T) {
 	}
 }
 
-// Each method has the limit that its route has on the HTTP API.
-func TestPrivate_ThrottlesAsTheHTTPAPIDoes(t *testing.T) {
-	s := private(t)
+// throttles are the rate and burst limits of a REST API's stage, by method and path. A ResourcePath is a slash, and then the path
+// with ~1 for each slash and ~0 for each tilde; the root and /* are written as they are.
+func throttles(t *testing.T, s *templates.Stack) map[string]string {
+	t.Helper()
 	limits := map[string]string{}
 	settings, _ := s.Resources[s.Of("AWS::ApiGateway::Stage")[0]].Properties["MethodSettings"].([]any)
 	for _, of := range settings {
-		key := templates.Text(templates.At(of, "HttpMethod")) + " " + templates.Text(templates.At(of, "ResourcePath"))
+		encoded := templates.Text(templates.At(of, "ResourcePath"))
+		path, ok := strings.CutPrefix(encoded, "/")
+		if !ok || strings.Contains(path, "/") {
+			t.Errorf("API Gateway knows no resource %s", encoded)
+		}
+		if path == "" || path == "*" { // the root, and all resources
+			path = "/" + path
+		}
+		key := templates.Text(templates.At(of, "HttpMethod")) + " " + strings.NewReplacer("~1", "/", "~0", "~").Replace(path)
 		limits[key] = templates.Text(templates.At(of, "ThrottlingRateLimit")) + " " + templates.Text(templates.At(of, "ThrottlingBurstLimit"))
 	}
+	return limits
+}
+
+// Each method has the limit that its route has on the HTTP API.
+func TestPrivate_ThrottlesAsTheHTTPAPIDoes(t *testing.T) {
+	s := private(t)
 	want := map[string]string{"* /*": "100 200"}
 	for path, of := range methods(s) {
 		for method := range of {
@@ -153,7 +168,7 @@ func TestPrivate_ThrottlesAsTheHTTPAPIDoes(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(want, limits); diff != "" {
+	if diff := cmp.Diff(want, throttles(t, s)); diff != "" {
 		t.Error(diff)
 	}
 }
