@@ -75,39 +75,50 @@ func step(t *testing.T, all []string, parent, segment string) (child string) {
 	return ""
 }
 
-// restRoute is the function that a REST API takes a request to, walking down its resources and never back; "" where it
-// refuses.
-func restRoute(t *testing.T, all map[string]map[string]string, method, path string) string {
+// resource is the resource of a REST API that takes a path, walking down and never back; "" where there is none.
+func resource(t *testing.T, all map[string]map[string]string, path string) string {
 	t.Helper()
 	at, names := "/", slices.Collect(maps.Keys(all))
 	for segment := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		if segment == "" || strings.HasSuffix(at, "+}") {
+		if at == "" || segment == "" || strings.HasSuffix(at, "+}") {
 			break
 		}
-		if at = step(t, names, at, segment); at == "" {
-			return ""
-		}
+		at = step(t, names, at, segment)
 	}
+	return at
+}
+
+// restRoute is the function that a REST API takes a request to; "" where it refuses.
+func restRoute(t *testing.T, all map[string]map[string]string, method, path string) string {
+	t.Helper()
+	at := resource(t, all, path)
 	if f := all[at][method]; f != "" {
 		return f
 	}
 	return all[at]["ANY"]
 }
 
-// A private API takes every call to the function that the HTTP API takes it to.
-func TestPrivate_RoutesAsTheHTTPAPIDoes(t *testing.T) {
+// operations are a call of each operation of the API: its method and a path.
+func operations(t *testing.T) (calls []string) {
+	t.Helper()
 	var doc struct {
 		Paths map[string]map[string]any `json:"paths"`
 	}
 	if err := json.Unmarshal(readFile(t, "../../docs/openapi.json"), &doc); err != nil {
 		t.Fatal(err)
 	}
-	asked := []string{"GET /", "GET /openapi.json", "GET /.env", "GET /v1", "GET /v2/claims", "GET /a/b/c", "DELETE /v1/claims", "GET /v1/jobs", "GET /v1/jobs/wf_1", "GET /v1/jobs/states", "POST /v1/workflows/wf_1/logs"}
 	for path, of := range doc.Paths {
 		for method := range of {
-			asked = append(asked, strings.ToUpper(method)+" "+strings.NewReplacer("{", "", "}", "").Replace(path))
+			calls = append(calls, strings.ToUpper(method)+" "+strings.NewReplacer("{", "", "}", "").Replace(path))
 		}
 	}
+	return calls
+}
+
+// A private API takes every call to the function that the HTTP API takes it to.
+func TestPrivate_RoutesAsTheHTTPAPIDoes(t *testing.T) {
+	asked := []string{"GET /", "GET /openapi.json", "GET /.env", "GET /v1", "GET /v2/claims", "GET /a/b/c", "DELETE /v1/claims", "GET /v1/jobs", "GET /v1/jobs/wf_1", "GET /v1/jobs/states", "POST /v1/workflows/wf_1/logs"}
+	asked = append(asked, operations(t)...)
 	s := private(t)
 	if n := len(s.Of("AWS::ApiGatewayV2::Api")); n != 0 {
 		t.Errorf("there are %d HTTP APIs too, which the Internet reaches", n)
@@ -157,15 +168,14 @@ func throttles(t *testing.T, s *templates.Stack) map[string]string {
 	return limits
 }
 
-// Each method has the limit that its route has on the HTTP API.
+// Each operation has the limit that its route has on the HTTP API. A setting for ANY is refused, and the stack rolls back.
 func TestPrivate_ThrottlesAsTheHTTPAPIDoes(t *testing.T) {
 	s := private(t)
-	want := map[string]string{"* /*": "100 200"}
-	for path, of := range methods(s) {
-		for method := range of {
-			if path != "/" && path != "/{proxy+}" { // what strangers ask for
-				want[method+" "+path] = "777 888"
-			}
+	all, want := methods(s), map[string]string{"* /*": "100 200"}
+	for _, call := range operations(t) {
+		method, path, _ := strings.Cut(call, " ")
+		if at := resource(t, all, path); at != "/{proxy+}" { // what strangers ask for, too
+			want[method+" "+at] = "777 888"
 		}
 	}
 	if diff := cmp.Diff(want, throttles(t, s)); diff != "" {
