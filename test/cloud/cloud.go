@@ -499,7 +499,9 @@ func (c *Cloud) WorkspaceRole(name, externalID string) string {
 	c.judge.mu.Lock()
 	c.judge.open = append(c.judge.open, name)
 	c.judge.mu.Unlock()
-	return c.trust(name, externalID)
+	arn := "arn:aws:iam::" + wire.Account + ":role/dayfly/" + c.cfg.Pool + "/" + name
+	c.STS.Trusts(arn, fakests.Trust{Principals: []string{c.taskRole()}, ExternalID: externalID, AllowTags: true})
+	return arn
 }
 
 // PreviewRole makes the role of a workspace's previews as infra/workspace-role.yaml does, and returns its ARN. Its
@@ -519,20 +521,16 @@ func (c *Cloud) PreviewRole(w api.Workspace, bucket string) (string, error) {
 		"secretsmanager:resourcetag/dayfly:workspace_id": w.ID, "secretsmanager:resourcetag/dayfly:preview": "true",
 	}
 	c.judge.mu.Unlock()
-	return c.trust(w.Name+"-Role", w.ID), nil
+	trust, err := templates.Trust(s.Resources["Role"].Properties["AssumeRolePolicyDocument"])
+	if err != nil {
+		return "", err
+	}
+	c.STS.Trusts(s.RoleARN("Role"), fakests.Trust{Policy: trust})
+	return s.RoleARN("Role"), nil
 }
 
 func (c *Cloud) taskRole() string {
 	return templates.Text(c.Pool.Resources["TaskDefinition"].Properties["TaskRoleArn"])
-}
-
-// trust lets tasks assume a role under the pool's path.
-func (c *Cloud) trust(name, externalID string) (arn string) {
-	arn = "arn:aws:iam::" + wire.Account + ":role/dayfly/" + c.cfg.Pool + "/" + name
-	c.STS.Trusts(arn, fakests.Trust{
-		Principals: []string{c.taskRole()}, ExternalID: externalID, AllowTags: true,
-	})
-	return arn
 }
 
 // QueueURL is the URL of a queue of the pool's stack, by its name in the template.

@@ -140,7 +140,7 @@ func (j *judge) bucket(call wire.Call, role string) error {
 		context["aws:principalarn"] = "arn:aws:iam::" + call.Caller.Account + ":role/" + role
 	}
 	for _, s := range j.of(role) {
-		context["aws:principalarn"] = s.RoleARN(strings.TrimPrefix(role, s.Name+"-"))
+		context["aws:principalarn"] = s.RoleARN(s.Role(role))
 	}
 	if v := in.Header.Get("If-None-Match"); v != "" {
 		context["s3:if-none-match"] = v
@@ -221,7 +221,7 @@ func (j *judge) may(role string, r templates.Request) error {
 	role = last(role, "/")
 	j.note(role, r)
 	for _, s := range j.of(role) {
-		if ok, _ := templates.Evaluate(s.Statements(strings.TrimPrefix(role, s.Name+"-")), r); ok {
+		if ok, _ := templates.Evaluate(s.Statements(s.Role(role)), r); ok {
 			return nil
 		}
 	}
@@ -234,7 +234,7 @@ func (j *judge) of(role string) (out []*templates.Stack) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, s := range j.stacks {
-		if logical, ok := strings.CutPrefix(role, s.Name+"-"); ok && s.Resources[logical].Type == "AWS::IAM::Role" {
+		if s.Role(role) != "" {
 			out = append(out, s)
 		}
 	}
@@ -269,7 +269,7 @@ func (j *judge) askedOf(s *templates.Stack) map[string][]templates.Request {
 	defer j.mu.Unlock()
 	out := map[string][]templates.Request{}
 	for role, r := range j.asked {
-		if logical, ok := strings.CutPrefix(role, s.Name+"-"); ok {
+		if logical := s.Role(role); logical != "" {
 			out[logical] = slices.Clone(r)
 		}
 	}

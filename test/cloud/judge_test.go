@@ -28,7 +28,7 @@ func deployed(t *testing.T, template, name string, parameters map[string]string)
 // ask makes a call with a role of the pool, out of the network of tasks where it is inside.
 func ask(j *judge, role string, in bool, service, operation, body string) (err error) {
 	call := wire.Call{Service: service, Operation: operation, Body: []byte(body), Caller: wire.Identity{
-		Account: wire.Account, ARN: "arn:aws:sts::123456789012:assumed-role/dayfly-main-" + role + "/session",
+		Account: wire.Account, ARN: "arn:aws:sts::123456789012:assumed-role/dayfly-main-" + role + "-1A2B3C4D5E6F/session",
 	}}
 	h := http.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		call.Request = r

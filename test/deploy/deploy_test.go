@@ -492,3 +492,40 @@ func TestDestroy_KeepsTheControlPlaneOfOtherPools(t *testing.T) {
 		t.Errorf("%v: %s", err, said)
 	}
 }
+
+// Another name or role path of a pool leaves the roles of its workspaces behind, and the plan says so.
+func TestDeploy_SaysThatWorkspaceRolesMustFollow(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const told = "roles of workspaces: deploy them again"
+	plan := func(parameters string) string {
+		t.Helper()
+		said, calls, err := s.run("deploy", "", "PLAN=1", "PARAMETERS="+parameters)
+		if err != nil || len(changing(calls)) > 0 {
+			t.Fatalf("%s: %v: %s", parameters, err, said)
+		}
+		return said
+	}
+	if said := plan("PoolName=other RolePath=/teams/"); strings.Contains(said, told) {
+		t.Errorf("for a pool that is new: %s", said)
+	}
+	if said, _, err := s.run("deploy", "", "YES=1", "PARAMETERS=RolePath=/dayfly-stack/"); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	for parameters, want := range map[string][]string{
+		"": nil, "RolePath=/dayfly-stack/ PoolName=main": nil,
+		"RolePath=/teams/":                {"RolePath from /dayfly-stack/ to /teams/"},
+		"PoolName=other":                  {"PoolName from main to other"},
+		"PoolName=other RolePath=/teams/": {"PoolName from main to other", "RolePath from /dayfly-stack/ to /teams/"},
+	} {
+		said := plan(parameters)
+		if n := strings.Count(said, told); n != len(want) {
+			t.Errorf("%s: said %d times: %s", parameters, n, said)
+		}
+		for _, change := range want {
+			if !strings.Contains(said, change) {
+				t.Errorf("%s: it does not say %q: %s", parameters, change, said)
+			}
+		}
+	}
+}

@@ -52,7 +52,7 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 		{"to change a task definition", everybody, templates.Request{Action: "ecs:RegisterTaskDefinition", Resource: "*"}},
 		{"to give another role", everybody, templates.Request{Action: "iam:PassRole", Resource: iam + "/admin", Context: toECS}},
 		{"to give a workspace's role", everybody, templates.Request{Action: "iam:PassRole", Resource: iam + "/dayfly/prod/deploy", Context: toECS}},
-		{"to give a role to a function", everybody, templates.Request{Action: "iam:PassRole", Resource: iam + "/dayfly-stack/prod/dayfly-prod-TaskRole", Context: map[string]string{"iam:passedtoservice": "lambda.amazonaws.com"}}},
+		{"to give a role to a function", everybody, templates.Request{Action: "iam:PassRole", Resource: s.RoleARN("TaskRole"), Context: map[string]string{"iam:passedtoservice": "lambda.amazonaws.com"}}},
 		{"to invoke a function", slices.DeleteFunc(slices.Clone(everybody), func(r string) bool { return r == "TickRole" }), templates.Request{Action: "lambda:InvokeFunction", Resource: fn + "dayfly-prod-Dispatcher"}},
 		{"to invoke a foreign function", everybody, templates.Request{Action: "lambda:InvokeFunction", Resource: fn + "payroll"}},
 		{"the queue, to a task", []string{"TaskRole", "ExecutionRole"}, templates.Request{Action: "sqs:ReceiveMessage", Resource: queue + "dayfly-prod-Jobs"}},
@@ -61,7 +61,7 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 		{"to read what it queued, to the poller", []string{"PollerRole"}, templates.Request{Action: "sqs:ReceiveMessage", Resource: queue + "dayfly-prod-Jobs"}},
 		{"the state, to the stack's own roles", everybody, templates.Request{Action: "s3:GetObject", Resource: "arn:aws:s3:::dayfly-prod-state/default/ws/terraform.tfstate"}},
 		{"another API", everybody, templates.Request{Action: "execute-api:Invoke", Resource: "arn:aws:execute-api:" + region + "other/status/POST/v1/jobs/x/start"}},
-		{"to make a policy", everybody, templates.Request{Action: "iam:PutRolePolicy", Resource: iam + "/dayfly-stack/prod/dayfly-prod-TaskRole"}},
+		{"to make a policy", everybody, templates.Request{Action: "iam:PutRolePolicy", Resource: s.RoleARN("TaskRole")}},
 		{"another image", []string{"ExecutionRole"}, templates.Request{Action: "ecr:BatchGetImage", Resource: "arn:aws:ecr:" + region + "repository/payroll"}},
 	} {
 		for _, role := range c.roles {

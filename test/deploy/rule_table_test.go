@@ -57,7 +57,7 @@ var rules = []rule{
 			role := templates.Text(p["Role"])
 			first, twice := seen[role]
 			seen[role] = name
-			return unless(!twice && strings.HasSuffix(role, "-"+name+"Role"), "its role is %s (also that of %s)", role, first)
+			return unless(!twice && strings.Contains(role, "-"+name+"Role-"), "its role is %s (also that of %s)", role, first)
 		}, "AWS::Lambda::Function")
 	}},
 	{"a function is arm64 on provided.al2023", "CKV_AWS_363, Lambda.2", func(s *templates.Stack) map[string]string {

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +12,7 @@ import (
 )
 
 var roleOfNetwork = map[string]string{
-	"RoleName": "network", "PoolName": "main", "TaskRoleArn": iam + "/dayfly-stack/main/dayfly-main-TaskRole", "WorkspaceId": "ws_one",
+	"RoleName": "network", "PoolName": "main", "TaskRoleArn": iam + "/dayfly-stack/main/dayfly-main-TaskRole-1A2B3C4D5E6F", "WorkspaceId": "ws_one",
 	"StateBucket": "states", "KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000",
 }
 
@@ -150,31 +151,97 @@ func TestWorkspaceRole_IsTakenForItsWorkspaceOnly(t *testing.T) {
 	if p := deploy(t, "workspace-role", bound).Resources["Role"].Properties; p["PermissionsBoundary"] != bound["PermissionsBoundaryArn"] || templates.Text(p["ManagedPolicyArns"]) != bound["PolicyArns"] {
 		t.Errorf("got %v", p)
 	}
-	trust := templates.Trust(role["AssumeRolePolicyDocument"])
+	task := templates.Principal{ARN: roleOfNetwork["TaskRoleArn"], ID: "AROA1"}
+	trust := trustOf(t, s, task)
 	for name, c := range map[string]struct {
-		principal, external string
-		tags                map[string]string
-		want                bool
+		external string
+		tags     map[string]string
+		want     bool
 	}{
-		"its run":              {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "network"), true},
-		"another workspace":    {roleOfNetwork["TaskRoleArn"], "ws_two", tags("ws_two", "web"), false},
-		"another one's tags":   {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_two", "web"), false},
-		"another organization": {roleOfNetwork["TaskRoleArn"], "ws_one", map[string]string{api.TagOrganization: "o", api.TagWorkspaceID: "ws_one"}, false},
-		"no tags":              {roleOfNetwork["TaskRoleArn"], "ws_one", nil, false},
-		"another pool's tasks": {iam + "/dayfly-stack/prod/dayfly-prod-TaskRole", "ws_one", tags("ws_one", "network"), false},
-		"another name":         {roleOfNetwork["TaskRoleArn"], "ws_one", tags("ws_one", "renamed"), true},
-		"a tag of another key": {roleOfNetwork["TaskRoleArn"], "ws_one", map[string]string{api.TagOrganization: "default", api.TagWorkspaceID: "ws_one", "state_key": "ws_two"}, false},
+		"its run":              {"ws_one", tags("ws_one", "network"), true},
+		"another workspace":    {"ws_two", tags("ws_two", "web"), false},
+		"another one's tags":   {"ws_one", tags("ws_two", "web"), false},
+		"another organization": {"ws_one", map[string]string{api.TagOrganization: "o", api.TagWorkspaceID: "ws_one"}, false},
+		"no tags":              {"ws_one", nil, false},
+		"another name":         {"ws_one", tags("ws_one", "renamed"), true},
+		"a tag of another key": {"ws_one", map[string]string{api.TagOrganization: "default", api.TagWorkspaceID: "ws_one", "state_key": "ws_two"}, false},
 	} {
-		context := map[string]string{"sts:externalid": c.external}
-		for k, v := range c.tags {
-			context["aws:requesttag/"+k] = v
-		}
-		context["aws:tagkeys"] = strings.Join(slices.Sorted(maps.Keys(c.tags)), ",")
-		for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
-			allowed, _ := templates.Evaluate(trust, templates.Request{Action: action, Resource: c.principal, Context: context})
-			if allowed != c.want && (c.want || action == "sts:AssumeRole") {
-				t.Errorf("%s: %s is %v", name, action, allowed)
+		for action, got := range assumes(trust, task, c.external, c.tags) {
+			if got != c.want && (c.want || action == "sts:AssumeRole") {
+				t.Errorf("%s: %s is %v", name, action, got)
 			}
+		}
+	}
+}
+
+// trustOf is the trust policy of a workspace's role, saved while there are these roles and users.
+func trustOf(t *testing.T, s *templates.Stack, now ...templates.Principal) []templates.Statement {
+	t.Helper()
+	trust, err := templates.Trust(s.Resources["Role"].Properties["AssumeRolePolicyDocument"], now...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trust
+}
+
+// assumes says what a trust policy lets a principal do.
+func assumes(trust []templates.Statement, who templates.Principal, external string, tags map[string]string) map[string]bool {
+	context := map[string]string{"sts:externalid": external, "aws:tagkeys": strings.Join(slices.Sorted(maps.Keys(tags)), ",")}
+	for k, v := range tags {
+		context["aws:requesttag/"+k] = v
+	}
+	out := map[string]bool{}
+	for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
+		out[action] = templates.Admits(trust, who, action, context)
+	}
+	return out
+}
+
+// A stack that is made anew has a task role with another name and id. The roles of workspaces trust it, and nobody else.
+func TestWorkspaceRole_TrustsLaterTaskRoles(t *testing.T) {
+	const path = ":role/dayfly-stack/main/"
+	s := deploy(t, "workspace-role", roleOfNetwork)
+	trust := trustOf(t, s, templates.Principal{ARN: roleOfNetwork["TaskRoleArn"], ID: "AROA1"})
+	for arn, want := range map[string]bool{
+		roleOfNetwork["TaskRoleArn"]: true,
+		"arn:aws:iam::123456789012" + path + "dayfly-main-TaskRole-9zY8xW7vU6t":         true,
+		"arn:aws:iam::123456789012" + path + "other-main-TaskRole-9zY8xW7vU6t":          false, // another stack's pool of the same name
+		"arn:aws:iam::123456789012" + path + "my-dayfly-main-TaskRole-9zY8xW7vU6t":      false,
+		"arn:aws:iam::123456789012" + path + "dayfly-main-TaskRole-x-TaskRole-9zY8xW7v": false, // a stack named dayfly-main-TaskRole-x
+		"arn:aws:iam::123456789012" + path + "dayfly-main-TaskRole-x/evil":              false,
+		"arn:aws:iam::123456789012" + path + "dayfly-main-StatusRole-9zY8xW7vU6t":       false,
+		"arn:aws:iam::123456789012:role/dayfly-stack/prod/dayfly-main-TaskRole-9zY8xW7": false, // another pool of the stack's name
+		"arn:aws:iam::123456789012:role/dayfly-main-TaskRole-9zY8xW7vU6t":               false,
+		"arn:aws:iam::123456789012:role/x/dayfly-stack/main/dayfly-main-TaskRole-9zY8x": false,
+		"arn:aws:iam::210987654321" + path + "dayfly-main-TaskRole-9zY8xW7vU6t":         false,
+		"arn:aws:iam::123456789012:user/dayfly-stack/main/dayfly-main-TaskRole-9zY8xW7": false,
+		"arn:aws:iam::123456789012:root":                                                false,
+	} {
+		for action, got := range assumes(trust, templates.Principal{ARN: arn, ID: "AROA2"}, "ws_one", tags("ws_one", "network")) {
+			if got != want {
+				t.Errorf("%s: %s is %v", arn, action, got)
+			}
+		}
+	}
+	// The pattern is that of the ARN, in every partition, and what is no task role of a stack gives none.
+	with := maps.Clone(roleOfNetwork)
+	with["TaskRoleArn"] = "arn:aws-cn:iam::210987654321:role/main/a-TaskRole-1A2B3C4D5E6F"
+	trust = trustOf(t, deploy(t, "workspace-role", with))
+	for arn, want := range map[string]bool{"arn:aws-cn:iam::210987654321:role/main/a-TaskRole-0": true, "arn:aws:iam::210987654321:role/main/a-TaskRole-0": false} {
+		if got := assumes(trust, templates.Principal{ARN: arn}, "ws_one", tags("ws_one", "network"))["sts:AssumeRole"]; got != want {
+			t.Errorf("%s: %v", arn, got)
+		}
+	}
+	tmpl, err := templates.Load("../../infra/transformed/workspace-role.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pattern := regexp.MustCompile(tmpl.Parameters["TaskRoleArn"].AllowedPattern)
+	for arn, want := range map[string]bool{
+		deploy(t, "pool", nil).Outputs["TaskRoleArn"]: true, iam + "/dayfly-main-TaskRole": false, iam + "/dayfly-main-Role-1A2B3C4D5E6F": false, iam + "/a-TaskRole-*": false,
+	} {
+		if pattern.MatchString(arn) != want {
+			t.Errorf("%s is taken: %t", arn, !want)
 		}
 	}
 }

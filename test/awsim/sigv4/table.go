@@ -27,8 +27,9 @@ type Credentials struct {
 type Table struct {
 	clock func() time.Time
 
-	mu  sync.Mutex
-	all map[string]Credentials // by access key id
+	mu    sync.Mutex
+	all   map[string]Credentials // by access key id
+	roles map[string]string      // ids by ARN
 }
 
 // NewTable makes an empty table. A nil clock is time.Now.
@@ -36,7 +37,7 @@ func NewTable(clock func() time.Time) *Table {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Table{clock: clock, all: map[string]Credentials{}}
+	return &Table{clock: clock, all: map[string]Credentials{}, roles: map[string]string{}}
 }
 
 func (t *Table) now() time.Time { return t.clock() }
@@ -53,10 +54,10 @@ func (t *Table) User(name string) Credentials {
 // Session makes temporary credentials of a role, as STS, a Lambda function or an ECS task has them. role is
 // an ARN or a name; its session is named session (of a task: the last part of the task's ARN).
 func (t *Table) Session(role, session string, life time.Duration) Credentials {
-	account := wire.Account
-	if parts := strings.SplitN(role, ":", 6); len(parts) == 6 {
-		account = parts[4]
+	if !strings.HasPrefix(role, "arn:") {
+		role = "arn:aws:iam::" + wire.Account + ":role/" + role
 	}
+	account := strings.SplitN(role, ":", 6)[4]
 	return t.Add(Credentials{
 		AccessKeyID:     "ASIA" + text(16),
 		SecretAccessKey: text(40),
@@ -65,8 +66,26 @@ func (t *Table) Session(role, session string, life time.Duration) Credentials {
 		Identity: wire.Identity{
 			Account: account,
 			ARN:     "arn:aws:sts::" + account + ":assumed-role/" + role[strings.LastIndex(role, "/")+1:] + "/" + session,
+			Role:    role, RoleID: t.RoleID(role),
 		},
 	})
+}
+
+// RoleID is the id that IAM gave a role, given by its ARN.
+func (t *Table) RoleID(role string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.roles[role] == "" {
+		t.roles[role] = "AROA" + text(17)
+	}
+	return t.roles[role]
+}
+
+// Replace makes a role anew under the same ARN: it has another id from now on.
+func (t *Table) Replace(role string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.roles, role)
 }
 
 // Add makes credentials count as they are, such as those that a test wrote into a file beforehand.

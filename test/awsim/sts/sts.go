@@ -8,6 +8,7 @@
 package sts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
@@ -29,8 +31,10 @@ const chained = time.Hour
 // Trust is the trust policy of a role, and its longest session.
 type Trust struct {
 	// Principals may assume the role: ARNs of users, roles or sessions of roles, or an account as
-	// arn:aws:iam::ACCOUNT:root.
+	// arn:aws:iam::ACCOUNT:root. A role is the one that has the ARN when the policy is set: as IAM, STS keeps its id.
 	Principals []string
+	// Policy decides in place of Principals, ExternalID, Tags and AllowTags, if there is one.
+	Policy []templates.Statement
 	// ExternalID must be named by the caller; "" asks for none.
 	ExternalID string
 	// Tags must be among the session's tags, with these values.
@@ -75,6 +79,12 @@ func (s *Service) Trusts(role string, t Trust) {
 	defer s.mu.Unlock()
 	if s.trust == nil {
 		s.trust = map[string]Trust{}
+	}
+	t.Principals = slices.Clone(t.Principals)
+	for i, p := range t.Principals {
+		if strings.Contains(p, ":role/") {
+			t.Principals[i] = s.Credentials.RoleID(p)
+		}
 	}
 	s.trust[role] = t
 }
@@ -181,14 +191,11 @@ func (s *Service) getWebIdentityToken(_ context.Context, c wire.Call) (any, erro
 }
 
 func userID(who wire.Identity) string {
-	if _, session, ok := strings.Cut(who.ARN, ":assumed-role/"); ok {
-		role, name, _ := strings.Cut(session, "/")
-		return roleID(role) + ":" + name
+	if who.RoleID != "" {
+		return who.RoleID + ":" + who.ARN[strings.LastIndex(who.ARN, "/")+1:]
 	}
 	return "AIDA" + idOf(who.ARN)
 }
-
-func roleID(role string) string { return "AROA" + idOf(role) }
 
 // idOf makes the letters of an id of a name: the same ones each time.
 func idOf(name string) string {
@@ -271,11 +278,11 @@ func (s *Service) assumeRole(_ context.Context, c wire.Call) (any, error) {
 		passed[key] = before.Tags[key]
 	}
 	trust, ok := s.trust[in.RoleArn]
-	if !ok || !trust.admits(c.Caller) || trust.ExternalID != "" && in.ExternalID != trust.ExternalID || !holds(tags, passed, trust.Tags) {
+	if !ok {
 		return nil, denied(c, "sts:AssumeRole", in.RoleArn)
 	}
-	if len(tags) > 0 && !trust.AllowTags {
-		return nil, denied(c, "sts:TagSession", in.RoleArn)
+	if action := trust.denies(c.Caller, in.ExternalID, tags, passed); action != "" {
+		return nil, denied(c, action, in.RoleArn)
 	}
 	life := time.Duration(seconds) * time.Second
 	if longest := max(trust.MaxSession, time.Hour); life > longest {
@@ -337,20 +344,40 @@ func holds(tags, passed, wanted map[string]string) bool {
 	return true
 }
 
-// admits reports whether a caller is one of the principals. A role is named by its ARN, whose path a
-// session's ARN does not show, or by that of the session.
+// admits reports whether a caller is one of the principals.
 func (t Trust) admits(who wire.Identity) bool {
-	for _, p := range t.Principals {
-		if p == who.ARN || p == "arn:aws:iam::"+who.Account+":root" {
-			return true
+	return slices.ContainsFunc(t.Principals, func(p string) bool {
+		return p == who.ARN || p == "arn:aws:iam::"+who.Account+":root" || p == who.RoleID && p != ""
+	})
+}
+
+// denies is the action that a caller may not do; "" where it may assume the role with these tags and those that its session
+// passes on.
+func (t Trust) denies(who wire.Identity, externalID string, tags, passed map[string]string) string {
+	if t.Policy == nil {
+		switch {
+		case !t.admits(who) || t.ExternalID != "" && externalID != t.ExternalID || !holds(tags, passed, t.Tags):
+			return "sts:AssumeRole"
+		case len(tags) > 0 && !t.AllowTags:
+			return "sts:TagSession"
 		}
-		_, session, ok := strings.Cut(who.ARN, ":assumed-role/")
-		if !ok || !strings.HasPrefix(p, "arn:aws:iam::"+who.Account+":role/") {
-			continue
-		}
-		if role, _, _ := strings.Cut(session, "/"); p[strings.LastIndex(p, "/")+1:] == role {
-			return true
+		return ""
+	}
+	context := map[string]string{}
+	if externalID != "" {
+		context["sts:externalid"] = externalID
+	}
+	for k, v := range tags {
+		context["aws:requesttag/"+k] = v
+	}
+	if len(tags) > 0 {
+		context["aws:tagkeys"] = strings.Join(slices.Collect(maps.Keys(tags)), ",")
+	}
+	principal := templates.Principal{ARN: cmp.Or(who.Role, who.ARN), ID: who.RoleID}
+	for _, action := range []string{"sts:AssumeRole", "sts:TagSession"} {
+		if (action == "sts:AssumeRole" || len(tags) > 0) && !templates.Admits(t.Policy, principal, action, context) {
+			return action
 		}
 	}
-	return false
+	return ""
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	"github.com/dayfly-dev/dayfly/test/awsim/sts"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
@@ -93,7 +94,7 @@ func TestAssumeRole_GivesCredentialsThatCount(t *testing.T) {
 	want := []sts.Session{{
 		Role: netRole, Name: "wf_1-1", ExternalID: "ws_1", Tags: map[string]string{"organization": "acme", "workspace": "net + more"},
 		Duration: 30 * time.Minute, Caller: task.Identity, Time: w.now,
-		Identity: wire.Identity{Account: wire.Account, ARN: *out.AssumedRoleUser.Arn, AccessKeyID: got.AccessKeyID},
+		Identity: wire.Identity{Account: wire.Account, ARN: *out.AssumedRoleUser.Arn, AccessKeyID: got.AccessKeyID, Role: netRole, RoleID: w.table.RoleID(netRole)},
 	}}
 	if d := cmp.Diff(want, sessions); d != "" {
 		t.Errorf("recorded (-want +got):\n%s", d)
@@ -154,6 +155,47 @@ func TestAssumeRole_TrustIsKept(t *testing.T) {
 				t.Error("a session was begun")
 			}
 		})
+	}
+}
+
+// IAM keeps the id of a role that is a principal: one that is made again under the same ARN is another one. An account and a
+// condition on the ARN let it in.
+func TestAssumeRole_ARoleMadeAnewIsAnotherPrincipal(t *testing.T) {
+	w := start(t)
+	w.service.Trusts(netRole, sts.Trust{Principals: []string{taskRole}, AllowTags: true})
+	earlier := w.table.Session(taskRole, "task-1", time.Hour)
+	if _, err := w.assume(earlier, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.table.Replace(taskRole)
+	later, other := w.table.Session(taskRole, "task-2", time.Hour), w.table.Session(taskRole+"2", "task-1", time.Hour)
+	_, err := w.assume(later, nil)
+	wantCode(t, "by the id of the earlier one", err, "AccessDenied")
+	trust, err := templates.Trust(map[string]any{"Statement": []any{map[string]any{
+		"Effect": "Allow", "Action": []any{"sts:AssumeRole", "sts:TagSession"}, "Principal": map[string]any{"AWS": "arn:aws:iam::123456789012:root"},
+		"Condition": map[string]any{
+			"StringEquals": map[string]any{"sts:ExternalId": "ws_1", "aws:RequestTag/organization": "acme"}, "ArnLike": map[string]any{"aws:PrincipalArn": taskRole},
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.service.Trusts(netRole, sts.Trust{Policy: trust})
+	if _, err := w.assume(later, nil); err != nil {
+		t.Errorf("by its ARN: %v", err)
+	}
+	for name, change := range map[string]func(*awssts.AssumeRoleInput){
+		"another external id": func(in *awssts.AssumeRoleInput) { in.ExternalId = aws.String("ws_2") },
+		"no external id":      func(in *awssts.AssumeRoleInput) { in.ExternalId = nil },
+		"another tag's value": func(in *awssts.AssumeRoleInput) { in.Tags[0].Value = aws.String("evil") },
+		"no tags":             func(in *awssts.AssumeRoleInput) { in.Tags = nil },
+	} {
+		_, err := w.assume(later, change)
+		wantCode(t, name, err, "AccessDenied")
+	}
+	for name, who := range map[string]sigv4.Credentials{"another role": other, "a user": w.table.User("task")} {
+		_, err := w.assume(who, nil)
+		wantCode(t, name, err, "AccessDenied")
 	}
 }
 

@@ -24,13 +24,13 @@ func (d *deployment) invent(logical, attribute string, r Resource) (any, bool) {
 		sum := sha256.Sum256([]byte(name))
 		return kind + "-" + hex.EncodeToString(sum[:])[:17]
 	}
-	path := cmp.Or(property("Path"), "/")
+	path, role := cmp.Or(property("Path"), "/"), roleName(d.name, logical, property("RoleName"))
 	known := map[string]map[string]string{
 		"AWS::SQS::Queue": {
 			"": "https://sqs." + a.Region + ".amazonaws.com/" + a.ID + "/" + name, "Arn": arn("sqs", "%s", name), "QueueName": name,
 		},
 		"AWS::SecretsManager::Secret": {"": arn("secretsmanager", "secret:%s-AbCdEf", name)},
-		"AWS::IAM::Role":              {"": name, "Arn": fmt.Sprintf("arn:%s:iam::%s:role%s%s", a.Partition, a.ID, path, name)},
+		"AWS::IAM::Role":              {"": role, "Arn": fmt.Sprintf("arn:%s:iam::%s:role%s%s", a.Partition, a.ID, path, role)},
 		"AWS::IAM::ManagedPolicy":     {"": fmt.Sprintf("arn:%s:iam::%s:policy/%s", a.Partition, a.ID, name)},
 		"AWS::Lambda::Function":       {"": name, "Arn": arn("lambda", "function:%s", name)},
 		"AWS::Logs::LogGroup":         {"": name, "Arn": arn("logs", "log-group:%s:*", name)},

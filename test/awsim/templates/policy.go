@@ -1,7 +1,9 @@
 package templates
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,21 +43,55 @@ func (s *Stack) Statements(role string) []Statement {
 	}
 	for _, name := range s.Of("AWS::IAM::Policy") {
 		p := s.Resources[name].Properties
-		if slices.Contains(Texts(p["Roles"]), s.Name+"-"+role) {
+		if slices.Contains(Texts(p["Roles"]), s.roleName(role)) {
 			out = append(out, statements(role, p)...)
 		}
 	}
 	return out
 }
 
-// Trust returns the statements of a role's trust policy, in which the principals of AWS stand in place of resources.
-func Trust(document any) []Statement {
+// Principal is a role or user that asks for something: its ARN with its path, and the id that IAM gives once. One that is made
+// again under the same ARN has another id.
+type Principal struct{ ARN, ID string }
+
+// Trust returns the statements of a role's trust policy as IAM keeps it. The principals of AWS stand in place of resources: an
+// account as its ARN, a role or user as the id that it has now. IAM refuses a principal that does not exist.
+func Trust(document any, now ...Principal) ([]Statement, error) {
 	out := statements("trust", map[string]any{"PolicyDocument": document})
 	list, _ := At(document, "Statement").([]any)
 	for i, e := range list {
 		out[i].Resources = Texts(At(e, "Principal", "AWS"))
+		for k, arn := range out[i].Resources {
+			if strings.HasSuffix(arn, ":root") {
+				continue
+			}
+			at := slices.IndexFunc(now, func(p Principal) bool { return p.ARN == arn })
+			if at < 0 {
+				return nil, fmt.Errorf("invalid principal in policy: %s", arn)
+			}
+			out[i].Resources[k] = now[at].ID
+		}
 	}
-	return out
+	return out, nil
+}
+
+// Admits decides whether a trust policy lets a principal do something. A session of a role asks as its role.
+func Admits(trust []Statement, who Principal, action string, context map[string]string) bool {
+	context = maps.Clone(context)
+	if context == nil {
+		context = map[string]string{}
+	}
+	context["aws:principalarn"] = who.ARN
+	root := who.ARN[:strings.LastIndex(who.ARN, ":")+1] + "root"
+	var of []Statement
+	for _, s := range trust {
+		if slices.Contains(s.Resources, who.ID) || slices.Contains(s.Resources, root) {
+			s.Resources = []string{"*"}
+			of = append(of, s)
+		}
+	}
+	allowed, _ := Evaluate(of, Request{Action: action, Resource: "*", Context: context})
+	return allowed
 }
 
 // Endpoint finds the policy of the stack's VPC endpoint to a service, such as sts; there is none, and ok is false,
@@ -101,7 +137,26 @@ func (s *Stack) Bucket(bucket string) (out []Statement, err error) {
 
 // RoleARN is the ARN of a role of the stack, given by its name in the template.
 func (s *Stack) RoleARN(role string) string {
-	return fmt.Sprintf("arn:%s:iam::%s:role%s%s-%s", s.Account.Partition, s.Account.ID, text(s.Resources[role].Properties["Path"]), s.Name, role)
+	return fmt.Sprintf("arn:%s:iam::%s:role%s%s", s.Account.Partition, s.Account.ID, text(s.Resources[role].Properties["Path"]), s.roleName(role))
+}
+
+// Role is the name in the template of the role that has a name; "" where the stack has no such role.
+func (s *Stack) Role(name string) string {
+	for _, role := range s.Of("AWS::IAM::Role") {
+		if s.roleName(role) == name {
+			return role
+		}
+	}
+	return ""
+}
+
+func (s *Stack) roleName(role string) string {
+	return roleName(s.Name, role, text(s.Resources[role].Properties["RoleName"]))
+}
+
+// roleName is the name that a template gives a role, else the one that CloudFormation makes.
+func roleName(stack, logical, given string) string {
+	return cmp.Or(given, stack+"-"+logical+"-1A2B3C4D5E6F")
 }
 
 func statements(role string, policy any) []Statement {

@@ -74,3 +74,27 @@ func TestEvaluate(t *testing.T) {
 		}
 	}
 }
+
+// IAM keeps a role that is a principal by its id, and an account as what it is.
+func TestTrust_KeepsTheIdsOfRoles(t *testing.T) {
+	role := templates.Principal{ARN: "arn:aws:iam::123456789012:role/a/task", ID: "AROA1"}
+	document := func(principal string) any {
+		return map[string]any{"Statement": []any{map[string]any{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": map[string]any{"AWS": principal}}}}
+	}
+	if _, err := templates.Trust(document(role.ARN)); err == nil {
+		t.Error("a role that does not exist is a principal")
+	}
+	for principal, want := range map[string][3]bool{role.ARN: {true, false, false}, "arn:aws:iam::123456789012:root": {true, true, false}} {
+		trust, err := templates.Trust(document(principal), role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [3]bool
+		for i, who := range []templates.Principal{role, {ARN: role.ARN, ID: "AROA2"}, {ARN: "arn:aws:iam::210987654321:role/a/task", ID: "AROA3"}} {
+			got[i] = templates.Admits(trust, who, "sts:AssumeRole", nil)
+		}
+		if got != want {
+			t.Errorf("%s admits %v, want %v", principal, got, want)
+		}
+	}
+}

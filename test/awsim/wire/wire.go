@@ -28,6 +28,8 @@ type Identity struct {
 	Account     string
 	ARN         string // arn:aws:iam::ACCOUNT:user/NAME or arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION
 	AccessKeyID string
+	// Role is the ARN of a session's role, with its path, and RoleID the id that the role had when the session began.
+	Role, RoleID string
 }
 
 // Call is one request to a service whose signature was checked.
