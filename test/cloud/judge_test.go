@@ -55,7 +55,7 @@ func TestJudge_EndpointsOfTheNetwork(t *testing.T) {
 	if err := ask(j, "TaskRole", true, "sts", "GetCallerIdentity", ``); err != nil {
 		t.Errorf("a call that IAM does not ask after: %v", err)
 	}
-	j.open = []string{"dayfly-main-workspace"}
+	j.open = []string{"dayfly-main-workspace-1A2B3C4D5E6F"}
 	for account, fails := range map[string]bool{"123456789012": false, "210987654321": true} {
 		secret := `{"SecretId":"arn:aws:secretsmanager:us-east-1:` + account + `:secret:db-AbCdEf"}`
 		if err := ask(j, "workspace", true, "secretsmanager", "GetSecretValue", secret); (err != nil) != fails {
