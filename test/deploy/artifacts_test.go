@@ -10,7 +10,7 @@ import (
 // The bucket of artifacts denies what the policies of callers may allow.
 func TestArtifacts_AreReachedByTheSignerAndReadersOnly(t *testing.T) {
 	const (
-		signer, reader = iam + "/dayfly-stack/prod/dayfly-prod-StatusRole", iam + "/operators/ann"
+		signer, reader = iam + "/dayfly-stack/prod/dayfly-prod-StatusRole-1A2B3C4D5E6F", iam + "/operators/ann"
 		plan, pushed   = "runs/org/ws_1/wf_1/1/plan/bundle.tar", "runs/org/ws_1/push/9f86d081"
 		endpoint       = "dayfly-prod-Network-S3EndpointId"
 	)
