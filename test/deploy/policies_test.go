@@ -38,7 +38,7 @@ func TestPolicies_WhatMustNotBeAllowed(t *testing.T) {
 		{"to change a secret", everybody, templates.Request{Action: "secretsmanager:PutSecretValue", Resource: "arn:aws:secretsmanager:" + region + "secret:dayfly-prod-PoolTokenSecret-AbCdEf"}},
 		{"a role outside of the pool's path", everybody, templates.Request{Action: "sts:AssumeRole", Resource: iam + "/admin"}},
 		{"a role of another pool", everybody, templates.Request{Action: "sts:AssumeRole", Resource: iam + "/dayfly/staging/deploy"}},
-		{"a role of the stack itself", everybody, templates.Request{Action: "sts:AssumeRole", Resource: iam + "/dayfly-stack/prod/dayfly-prod-DispatcherRole"}},
+		{"a role of the stack itself", everybody, templates.Request{Action: "sts:AssumeRole", Resource: s.RoleARN("DispatcherRole")}},
 		{"a workspace's role, to a function", lambdas, templates.Request{Action: "sts:AssumeRole", Resource: iam + "/dayfly/prod/deploy"}},
 		{"to run in another cluster", everybody, templates.Request{Action: "ecs:RunTask", Resource: definition, Context: other}},
 		{"to run another task definition", everybody, templates.Request{Action: "ecs:RunTask", Resource: "arn:aws:ecs:" + region + "task-definition/payroll:1", Context: cluster}},

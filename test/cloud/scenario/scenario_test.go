@@ -71,7 +71,7 @@ func TestQuickStories(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := scenario.Failed(rows); err == nil || !strings.Contains(err.Error(), "dayfly-main-DispatcherRole may not ecs:RunTask") {
+		if err := scenario.Failed(rows); err == nil || !strings.Contains(err.Error(), "dayfly-main-DispatcherRole-1A2B3C4D5E6F may not ecs:RunTask") {
 			t.Errorf("without the permission to launch tasks: %v", err)
 		}
 	})
