@@ -89,15 +89,15 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	return nil
 }
 
-// prepare reads, all at once, the secrets and settings that this process does not know yet or no longer. It fails if
-// the ticket keys cannot be read, because nothing could be sealed then. The others are read again when they are
-// needed, and that call reports the error.
+// prepare reads, all at once, what this process does not know yet or no longer. It fails if the ticket keys or the
+// pool's token cannot be read: nothing could be sealed or claimed then, and a claim would wait for the token again. The
+// depth of the queue is read again when it is needed, and that call reports the error.
 func (f *function) prepare(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return f.keys.Load(ctx) })
 	group.Go(func() error {
-		_, _ = f.token.Get(ctx)
-		return nil
+		_, err := f.token.Get(ctx)
+		return err
 	})
 	group.Go(func() error {
 		f.poller.Look(ctx, depthFor)

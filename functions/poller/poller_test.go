@@ -221,6 +221,18 @@ func TestHandle_WithoutItsKeysItClaimsNothing(t *testing.T) {
 	}
 }
 
+// A token that cannot be read is asked for once: a claim would only wait for it again.
+func TestHandle_WithoutItsTokenItClaimsNothing(t *testing.T) {
+	s := poolstack.New(t, nil)
+	f := start(t, s.Env("DAYFLY_POOL_TOKEN_SECRET", "elsewhere"))
+	if err := f.handle(t.Context(), event(t, "schedule.json")); err == nil || !strings.Contains(err.Error(), "the pool token") {
+		t.Errorf("%v: want the token named", err)
+	}
+	if n := s.Secrets.Reads(); n != 2 {
+		t.Errorf("%d readings of secrets, want one of the keys and one of the token", n)
+	}
+}
+
 // A function is frozen when its handler has returned: nothing may be left that would go on.
 func TestHandle_LeavesNothingRunning(t *testing.T) {
 	s := poolstack.New(t, nil)

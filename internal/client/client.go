@@ -7,7 +7,8 @@
 //
 // Claim, the call that polls, is guarded by the retry settings and the breaker of Config. The
 // other calls repeat a transient error a few times within seconds, where a repeat can do no harm.
-// A Runner never repeats anything: the runner's own loops know better.
+// CallTimeout bounds a call with all its repeats. A Runner never repeats anything: the runner's own
+// loops know better.
 package client
 
 import (
@@ -39,6 +40,7 @@ type Config struct {
 	Process    api.Process          // of an agent, named with each request; the zero value names none
 
 	RequestTimeout time.Duration // of one request, its own waiting not counted; 0 means 30s
+	CallTimeout    time.Duration // of a call with all its repeats, its own waiting not counted; 0 means no limit
 
 	RetryCount   int           // repeats of a claim; 0 means 2, negative means none
 	RetryWait    time.Duration // before the first of them, doubled for each next; 0 means 20s
@@ -52,6 +54,7 @@ type Config struct {
 // concurrently.
 type Client struct {
 	endpoint
+	limit  time.Duration // of a call with its repeats; 0: none
 	claims *breaker
 }
 
@@ -66,7 +69,7 @@ func New(cfg Config) (*Client, error) {
 	if p := cfg.Process; p.Boot != "" {
 		e.header = http.Header{api.HeaderProcess: {p.Boot}, api.HeaderAfter: {p.After}}
 	}
-	return &Client{endpoint: *e, claims: newBreaker(cfg)}, nil
+	return &Client{endpoint: *e, limit: cfg.CallTimeout, claims: newBreaker(cfg)}, nil
 }
 
 const (

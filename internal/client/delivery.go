@@ -15,7 +15,7 @@ func (c *Client) ClaimDeliveries(ctx context.Context, in api.DeliveryClaim) (api
 
 // DeliveryDone reports the outcome of a try. It is idempotent.
 func (c *Client) DeliveryDone(ctx context.Context, id string, in api.DeliveryResult) error {
-	return repeat(ctx, brief, func(int) error {
+	return c.repeat(ctx, brief, 0, func(ctx context.Context, _ int) error {
 		_, err := c.do(ctx, call{op: "report delivery " + id, method: http.MethodPost, path: []string{"v1", "deliveries", id, "result"}, in: in}, nil)
 		return err
 	})

@@ -26,7 +26,7 @@ type Filter struct {
 
 // ask makes a call under a policy.
 func ask[T any](ctx context.Context, c *Client, p policy, req call) (out T, err error) {
-	err = repeat(ctx, p, func(int) error {
+	err = c.repeat(ctx, p, req.wait, func(ctx context.Context, _ int) error {
 		_, err := c.do(ctx, req, &out)
 		return err
 	})
@@ -36,7 +36,7 @@ func ask[T any](ctx context.Context, c *Client, p policy, req call) (out T, err 
 // remove deletes something. It is not an error if it is gone after a first try without an answer.
 func (c *Client) remove(ctx context.Context, req call) error {
 	req.method = http.MethodDelete
-	return repeat(ctx, brief, func(n int) error {
+	return c.repeat(ctx, brief, 0, func(ctx context.Context, n int) error {
 		_, err := c.do(ctx, req, nil)
 		if n > 0 && errors.Is(err, workflow.ErrNotFound) {
 			return nil
@@ -180,7 +180,7 @@ func (c *Client) PutWorkspace(ctx context.Context, in api.Workspace) (api.Worksp
 		p = once // a repeat of a successful write would find a newer version: its own
 	}
 	req := call{op: "put workspace " + in.Name, method: http.MethodPut, path: []string{"v1", "workspaces", in.Name}, in: in, header: http.Header{}}
-	err := repeat(ctx, p, func(n int) error {
+	err := c.repeat(ctx, p, 0, func(ctx context.Context, n int) error {
 		status, err := c.do(ctx, req, &stored)
 		outcome = api.Outcome(req.header.Get(api.OutcomeHeader))
 		switch {

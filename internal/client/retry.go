@@ -29,13 +29,19 @@ var brief = policy{repeats: 3, first: 200 * time.Millisecond, maxWait: 5 * time.
 // once is for calls whose repeat could do something twice.
 var once = policy{}
 
-// repeat calls try until it succeeds, its error is not transient, or the policy is used up. It
-// never waits beyond the context's deadline only to fail there.
-func repeat(ctx context.Context, p policy, try func(n int) error) error {
+// repeat calls try until it succeeds, its error is not transient, or the policy or the time of a call is used up. held
+// is how long the control plane may hold each request. It makes no repeat that the deadline would cut off while it is
+// held.
+func (c *Client) repeat(ctx context.Context, p policy, held time.Duration, try func(ctx context.Context, n int) error) error {
+	if c.limit > 0 {
+		limited, cancel := context.WithTimeout(ctx, c.limit+held)
+		defer cancel()
+		ctx = limited
+	}
 	waits := backoff.ExponentialBackOff{InitialInterval: p.first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: p.maxWait}
 	waits.Reset()
 	for n := 0; ; n++ {
-		err := try(n)
+		err := try(ctx, n)
 		if err == nil || n >= p.repeats || !Transient(err) {
 			return err
 		}
@@ -48,7 +54,7 @@ func repeat(ctx context.Context, p policy, try func(n int) error) error {
 		} else if after > 0 {
 			pause = max(pause, after)
 		}
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= pause+held {
 			return err
 		}
 		if ended := wait.For(ctx, pause); ended != nil {
@@ -94,14 +100,8 @@ func newBreaker(cfg Config) *breaker {
 	return b
 }
 
-func (b *breaker) claim(ctx context.Context, try func() (api.Claimed, error)) (api.Claimed, error) {
-	claimed, err := b.circuit.Execute(func() (got api.Claimed, err error) {
-		err = repeat(ctx, b.policy, func(int) error {
-			got, err = try()
-			return err
-		})
-		return got, err
-	})
+func (b *breaker) claim(try func() (api.Claimed, error)) (api.Claimed, error) {
+	claimed, err := b.circuit.Execute(try)
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		wait := time.Second
 		if until := b.until.Load(); until != nil {

@@ -233,3 +233,44 @@ func TestClaim_OnlyOutagesOpenTheBreaker(t *testing.T) {
 	_, err := c.Claim(t.Context(), api.Claim{})
 	is(t, "claim", err, nil)
 }
+
+// A limit bounds a call with all its repeats, beside the time that it asks the control plane to wait.
+func TestClient_CallTimeoutBoundsRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := func(cfg *client.Config) { cfg.RequestTimeout, cfg.CallTimeout = 4*time.Second, 10*time.Second }
+		silent := answering(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		late := answering(func(w http.ResponseWriter, r *http.Request) {
+			<-time.After(15 * time.Second)
+			refusing(busyFor(0))(w, r)
+		})
+		for what, tt := range map[string]struct {
+			server   *script
+			call     func(c *client.Client) error
+			took     time.Duration
+			requests int
+		}{
+			"a question": {silent, func(c *client.Client) error { return second(c.States(t.Context(), api.StatesQuery{})) }, 10 * time.Second, 3},
+			"a report":   {silent, func(c *client.Client) error { return c.Lost(t.Context(), "w1", api.Lost{}) }, 10 * time.Second, 3},
+			"a claim":    {silent, func(c *client.Client) error { return second(c.Claim(t.Context(), api.Claim{})) }, 4 * time.Second, 1}, // it pauses for 20 s
+			"a claim that waits": {
+				silent, func(c *client.Client) error { return second(c.Claim(t.Context(), api.Claim{WaitSeconds: 20})) }, 24 * time.Second, 1,
+			},
+			"a question that waits": {
+				silent, func(c *client.Client) error {
+					return second(c.States(t.Context(), api.StatesQuery{WaitSeconds: 20}))
+				}, 24 * time.Second, 1,
+			},
+			"a repeat that would be cut off": {
+				late, func(c *client.Client) error {
+					return second(c.States(t.Context(), api.StatesQuery{WaitSeconds: 20}))
+				}, 15 * time.Second, 1,
+			},
+		} {
+			begun, before := time.Now(), len(tt.server.seen)
+			err := tt.call(newClient(t, tt.server, limited))
+			equal(t, what+": transient", client.Transient(err), true)
+			equal(t, what+": time", time.Since(begun).Round(10*time.Millisecond), tt.took)
+			equal(t, what+": requests", len(tt.server.seen)-before, tt.requests)
+		}
+	})
+}

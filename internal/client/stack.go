@@ -16,10 +16,7 @@ func (c *Client) Claim(ctx context.Context, in api.Claim) (api.Claimed, error) {
 		op: "claim jobs", method: http.MethodPost, path: []string{"v1", "claims"}, in: in,
 		wait: time.Duration(in.WaitSeconds) * time.Second,
 	}
-	return c.claims.claim(ctx, func() (claimed api.Claimed, err error) {
-		_, err = c.do(ctx, req, &claimed)
-		return claimed, err
-	})
+	return c.claims.claim(func() (api.Claimed, error) { return ask[api.Claimed](ctx, c, c.claims.policy, req) })
 }
 
 // Held lists the pool's active jobs; with an instance, those that it claimed.
@@ -65,7 +62,7 @@ func (c *Client) Tail(ctx context.Context, id string, in api.Tail) (api.TailTake
 
 // report makes a call about a job's attempt. Each reports an observation, so a repeat changes nothing.
 func (c *Client) report(ctx context.Context, op, id, kind string, in any) error {
-	return repeat(ctx, brief, func(int) error {
+	return c.repeat(ctx, brief, 0, func(ctx context.Context, _ int) error {
 		_, err := c.do(ctx, call{op: op + " job " + id, method: http.MethodPost, path: []string{"v1", "jobs", id, kind}, in: in}, nil)
 		return err
 	})

@@ -9,20 +9,26 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/client"
 )
 
+// callTime bounds a call of the control plane with all its repeats, beside the time that the call asks to wait: the
+// time that a function waits is paid for.
+const callTime = 10 * time.Second
+
 // ControlPlane returns a client of the control plane at a base address that presents a secret as its
-// token. It is less patient than an agent's: if a call fails now, the next invocation makes it.
+// token.
 func ControlPlane(address string, token *Secret) (*client.Client, error) {
-	cfg := controlPlane(address)
+	cfg := ClientConfig(address)
 	cfg.Source = token
 	return client.New(cfg)
 }
 
-func controlPlane(address string) client.Config {
+// ClientConfig says how functions call the control plane at a base address. They are less patient than an agent: if a
+// call fails now, the next invocation makes it.
+func ClientConfig(address string) client.Config {
 	return client.Config{
 		URL: address, UserAgent: "dayfly-function",
 		HTTPClient:     &http.Client{Transport: Transport()},
-		RequestTimeout: 10 * time.Second,
-		RetryCount:     2, RetryWait: 500 * time.Millisecond, RetryMaxWait: 5 * time.Second,
+		RequestTimeout: callTime, CallTimeout: callTime,
+		RetryCount: 2, RetryWait: 500 * time.Millisecond, RetryMaxWait: 5 * time.Second,
 		BreakerFailures: 2, BreakerTimeout: time.Minute,
 	}
 }

@@ -29,7 +29,7 @@ func (e *Env) PoolToken(cfg aws.Config, serviceURL string, log *slog.Logger) *Se
 	}
 	organization := e.Required("DAYFLY_ORGANIZATION", "the organization of the pool")
 	pool := e.Required("DAYFLY_POOL", "the name of the pool")
-	to, err := client.New(controlPlane(serviceURL))
+	to, err := client.New(ClientConfig(serviceURL))
 	if err != nil {
 		return nil // the mistake in the address was reported where it was read
 	}
