@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -33,7 +32,7 @@ type function struct {
 	plane        *controlplane.Plane
 	http         *httpadapter.HandlerAdapterV2 // of an HTTP API
 	rest         *httpadapter.HandlerAdapter   // of a REST API, which alone can be private
-	admin        *boot.Secret                  // nil: another function ensures it
+	admin        *boot.Secret                  // nil: another function ensures it, and makes the passes
 	organization string
 	log          *slog.Logger
 
@@ -61,6 +60,9 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 	if err != nil {
 		return nil, err
 	}
+	if _, isRestored := event.(restored); f.admin == nil && (event == nil || isRestored) {
+		return nil, boot.WrongTrigger("the event is not a call, and this function serves only calls that wait")
+	}
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
 	switch request := event.(type) {
@@ -85,18 +87,17 @@ type restored struct{}
 // pure function.
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
 func decode(raw []byte) (any, error) {
-	var shape map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
-		return nil, errors.New("the event is not a JSON object: the function's trigger is set up wrongly")
+	shape, kind, err := boot.Shape(raw)
+	if err != nil {
+		return nil, err
 	}
-	var kind, format, method string
-	_ = json.Unmarshal(shape["detail-type"], &kind)
+	var format, method string
 	_ = json.Unmarshal(shape["version"], &format)
 	_ = json.Unmarshal(shape["httpMethod"], &method)
 	switch {
 	case string(shape["restored"]) == "true" && len(shape) == 1:
 		return restored{}, nil
-	case len(shape) == 0, kind == "Scheduled Event":
+	case len(shape) == 0, kind == boot.Scheduled:
 		return nil, nil //nolint:nilnil // a schedule brings no request
 	case format == "2.0" && shape["requestContext"] != nil:
 		request := &events.APIGatewayV2HTTPRequest{}
@@ -105,7 +106,7 @@ func decode(raw []byte) (any, error) {
 		request := &events.APIGatewayProxyRequest{}
 		return request, json.Unmarshal(raw, request)
 	}
-	return nil, fmt.Errorf("the event is neither an API's of payload format 2.0 or 1.0 nor a schedule (its version is %.20q): the function's trigger is set up wrongly", format)
+	return nil, boot.WrongTrigger("the event is neither an API's of payload format 2.0 or 1.0 nor a schedule (its version is %.20q)", format)
 }
 
 // clean makes an event one that the adapter can take: without forged headers, with the id of the request,

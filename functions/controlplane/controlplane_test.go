@@ -219,6 +219,23 @@ func TestHandle_APassMovesWhatTimeMoves(t *testing.T) {
 	}
 }
 
+// The function of calls that wait has its own concurrency and no admin token: a pass in it would be a second one.
+func TestHandle_TheFunctionOfLongPollsMakesNoPass(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	wf := w.submit("net")
+	w.advance(workflow.QueueTimeout + time.Minute)
+	polls := newFunction(w.f.plane, nil, nil, nil, "default", w.f.log)
+	for _, raw := range [][]byte{sample(t, "controlplane-pass"), []byte("{}"), []byte(`{"restored":true}`)} {
+		if out, err := polls.Handle(t.Context(), raw); err == nil || !strings.Contains(err.Error(), "set up wrongly") {
+			t.Errorf("%s: %v, %v", raw, out, err)
+		}
+	}
+	if w.ok("GET", "/v1/workflows/"+wf.ID, adminToken, "", &wf); wf.State != workflow.Pending {
+		t.Errorf("workflow is %s", wf.State)
+	}
+}
+
 // What a function does must be over before Lambda ends it.
 func TestHandle_APassEndsWithItsInvocation(t *testing.T) {
 	w := newWorld(t, memory.New())

@@ -120,7 +120,10 @@ func TestHandle_NamesASecretThatItMayNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.handle(t.Context(), nil); err != nil {
+	if err := f.handle(t.Context(), []byte(`{"Records":[]}`)); err == nil || len(deliveries(t, s)) != 2 || deliveries(t, s)[0].State != api.DeliveryWaiting {
+		t.Errorf("an event that is not empty: %v, %+v", err, deliveries(t, s))
+	}
+	if err := f.handle(t.Context(), []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	list := deliveries(t, s)

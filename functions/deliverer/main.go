@@ -75,8 +75,15 @@ type function struct {
 }
 
 // handle performs waiting deliveries. Those for which it has no time wait for the next invocation.
-func (f *function) handle(ctx context.Context, _ json.RawMessage) error {
+func (f *function) handle(ctx context.Context, event json.RawMessage) error {
 	boot.Began(ctx, f.log, "")
+	members, kind, err := boot.Shape(event)
+	if err == nil && len(members) > 0 {
+		err = boot.WrongTrigger("the event is %.80q, and not empty", kind)
+	}
+	if err != nil {
+		return err
+	}
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
 	s, err := f.deliverer.Pass(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -115,10 +116,19 @@ func (w *world) take(t *testing.T, bodies ...string) events.SQSEvent {
 	return e
 }
 
+func encoded(t *testing.T, e events.SQSEvent) json.RawMessage {
+	t.Helper()
+	raw, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
 // invoke hands an event to a function and deletes what it did not give back, as Lambda does.
 func (w *world) invoke(ctx context.Context, t *testing.T, f *function, e events.SQSEvent) (back []string) {
 	t.Helper()
-	got, err := f.handle(ctx, e)
+	got, err := f.handle(ctx, encoded(t, e))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,15 +205,16 @@ func TestBuild_TellsEveryMistakeAtOnce(t *testing.T) {
 }
 
 // L2: each message of a batch has its own fate.
-func TestHandle_LaunchesWhatIsWantedAndDropsPoisonAlone(t *testing.T) {
+func TestHandle_LaunchesWhatIsWantedBesidePoison(t *testing.T) {
 	w := newWorld(t)
 	jobs, bodies := w.claimed(t, 4)
 	if _, err := w.Plane.Cancel(t.Context(), w.Admin, jobs[3].ID, api.WithReason{}); err != nil {
 		t.Fatal(err)
 	}
 	e := w.take(t, append(bodies, "poison", bodies[0])...)
-	if back := w.invoke(t.Context(), t, w.process(t, "DAYFLY_TASK_TAGS", "cost-center=4711, team=a=b"), e); len(back) != 0 {
-		t.Errorf("%d messages go back", len(back))
+	poison := e.Records[slices.IndexFunc(e.Records, func(r events.SQSMessage) bool { return r.Body == "poison" })].MessageId
+	if back := w.invoke(t.Context(), t, w.process(t, "DAYFLY_TASK_TAGS", "cost-center=4711, team=a=b"), e); !slices.Equal(back, []string{poison}) {
+		t.Errorf("%v goes back; want the one that cannot be read, until it is a dead letter", back)
 	}
 	tasks := w.ecs.Tasks()
 	if len(tasks) != 3 {
@@ -223,8 +234,27 @@ func TestHandle_LaunchesWhatIsWantedAndDropsPoisonAlone(t *testing.T) {
 			t.Errorf("a job token is in the environment %s, %v", env, err)
 		}
 	}
-	if waiting, held := w.counts(t); waiting+held != 0 {
-		t.Errorf("%d messages wait, %d are held", waiting, held)
+	if waiting, held := w.counts(t); waiting != 0 || held != 1 {
+		t.Errorf("%d messages wait, %d are held; want poison hidden", waiting, held)
+	}
+}
+
+// An answer without an error would have Lambda delete what it did not name.
+func TestHandle_RefusesWhatIsNoBatch(t *testing.T) {
+	w := newWorld(t)
+	_, bodies := w.claimed(t, 2)
+	e := w.take(t, bodies...)
+	e.Records[1].MessageId = "" // it could not be named
+	for _, pairs := range [][]string{nil, {"DAYFLY_MODE", "dead-letters", "DAYFLY_RELAY_URL", ""}} {
+		f := w.process(t, pairs...)
+		for _, raw := range []string{"{}", "null", `{"Records":[]}`, `{"Records":[{"messageId":"a","eventSource":"aws:sns"}]}`, string(encoded(t, e))} {
+			if _, err := f.handle(t.Context(), json.RawMessage(raw)); err == nil || !strings.Contains(err.Error(), "set up wrongly") {
+				t.Errorf("%s of %.80s: %v", f.mode, raw, err)
+			}
+		}
+	}
+	if n := w.calls("RunTask"); n != 0 {
+		t.Errorf("%d launches", n)
 	}
 }
 
@@ -318,17 +348,33 @@ func TestHandle_AWrappedThrottleGoesBack(t *testing.T) {
 	}
 }
 
-// What there is no time for is given back at once, for another invocation.
+// A launch for which there is no time is given back at once, for another invocation; a message that needs none is
+// deleted. The log says no more than that.
 func TestHandle_BeginsNoLaunchShortlyBeforeItsEnd(t *testing.T) {
 	w := newWorld(t)
-	_, bodies := w.claimed(t, 3)
+	jobs, bodies := w.claimed(t, 4)
+	if _, err := w.Plane.Cancel(t.Context(), w.Admin, jobs[3].ID, api.WithReason{}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), endMargin+launches.Margin-time.Second)
 	defer cancel()
-	if back := w.invoke(ctx, t, w.process(t), w.take(t, bodies...)); len(back) != 3 || w.calls("RunTask") != 0 {
+	var log strings.Builder
+	f := w.process(t)
+	f.log = slog.New(slog.NewTextHandler(&log, nil))
+	if back := w.invoke(ctx, t, f, w.take(t, bodies...)); len(back) != 3 || w.calls("RunTask") != 0 {
 		t.Errorf("%d messages go back after %d calls", len(back), w.calls("RunTask"))
 	}
-	if waiting, _ := w.counts(t); waiting != 3 {
-		t.Errorf("%d messages wait for another invocation", waiting)
+	if waiting, held := w.counts(t); waiting != 3 || held != 3 {
+		t.Errorf("%d messages wait for another invocation, %d are held", waiting, held)
+	}
+	if !strings.Contains(log.String(), "launches put off") || strings.Contains(log.String(), "batch given back") || !strings.Contains(log.String(), "deleted=1 returned=3") {
+		t.Errorf("log:\n%s", log.String())
+	}
+	f = w.process(t, "DAYFLY_MODE", "dead-letters", "DAYFLY_RELAY_URL", "")
+	log.Reset()
+	f.log = slog.New(slog.NewTextHandler(&log, nil))
+	if w.invoke(ctx, t, f, w.take(t)); strings.Contains(log.String(), "launches put off") {
+		t.Errorf("a handler of dead letters, which launches nothing, logged:\n%s", log.String())
 	}
 }
 
@@ -341,7 +387,7 @@ func TestHandle_DeadLetterEndsARunUnlessATaskMayLive(t *testing.T) {
 	e := w.take(t, bodies[0])
 	launching, cancel := context.WithCancel(t.Context())
 	stop := w.AWS.Inject(wire.Fault{Service: "ecs", Operation: "RunTask", After: func(wire.Call) error { cancel(); return wire.Drop }})
-	if _, err := w.process(t).handle(launching, e); err != nil {
+	if _, err := w.process(t).handle(launching, encoded(t, e)); err != nil {
 		t.Fatal(err)
 	}
 	stop()

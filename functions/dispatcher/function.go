@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/dayfly-dev/dayfly/functions/internal/batch"
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/functions/internal/launches"
 	"github.com/dayfly-dev/dayfly/internal/dispatcher"
@@ -32,6 +34,10 @@ type settings struct {
 
 // endMargin is kept of an invocation's time at its end, to report and to give back.
 const endMargin = 5 * time.Second
+
+// unreadHide hides a message that cannot be read. After the 120 receives of its queue, ten minutes later, it is a
+// dead letter; until then a newer dispatcher may read it.
+const unreadHide = 5 * time.Second
 
 func read(env *boot.Env) settings {
 	out := settings{
@@ -86,30 +92,37 @@ type hider interface {
 }
 
 // handle decides about each message of a batch and answers which of them go back. Those are hidden for the time of
-// their disposition; Lambda deletes the others.
-func (f *function) handle(ctx context.Context, event events.SQSEvent) (events.SQSEventResponse, error) {
+// their disposition; Lambda deletes the others. A message that cannot be read goes back until it is a dead letter,
+// of which an alarm tells; as a dead letter it is deleted.
+func (f *function) handle(ctx context.Context, event json.RawMessage) (events.SQSEventResponse, error) {
 	boot.Began(ctx, f.log, "")
 	began := time.Now()
-	if end, ok := ctx.Deadline(); ok && time.Until(end) < endMargin+launches.Margin {
-		f.log.Error("batch given back: the function's timeout leaves no time for a launch", "remaining", time.Until(end))
+	msgs, err := batch.Decode(event)
+	if err != nil {
+		return events.SQSEventResponse{}, err
+	}
+	if end, ok := ctx.Deadline(); ok && f.mode == modeLaunches && time.Until(end) < endMargin+launches.Margin {
+		f.log.Error("launches put off: the function's timeout leaves no time for one", "remaining", time.Until(end))
 	}
 	ctx, cancel := boot.Until(ctx, endMargin)
 	defer cancel()
-	msgs := messages(event)
-	var back []string
+	var back []queue.Message
 	count := map[string]int{}
 	for i, out := range f.decide(ctx, msgs) {
+		if out.Unread && f.mode == modeLaunches {
+			out.Delete, out.Hide = false, unreadHide
+		}
 		how := outcome(out)
 		count[how]++
 		f.log.Debug("message decided", "job_id", out.Job, "attempt", out.Attempt, "outcome", how, "hidden_for", out.Hide, "reason", out.Why)
 		if how == returned {
 			f.hide(ctx, msgs[i], out)
-			back = append(back, msgs[i].ID)
+			back = append(back, msgs[i])
 		}
 	}
 	f.log.Info("batch ended", "mode", f.mode, "messages", len(msgs), "launched", count[launched],
 		"deleted", count[deleted], "returned", count[returned], "took_ms", time.Since(began).Milliseconds())
-	return response(back), nil
+	return batch.Answer(back), nil
 }
 
 // How a message ended.

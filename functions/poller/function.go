@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -24,15 +22,18 @@ const (
 	byWake     = "wake"
 )
 
-// trigger reads from the event whether a wake or a schedule invoked the function. A wake is empty, a schedule has its
-// configured text. An event that cannot be read is taken for a schedule, which does no harm.
-func trigger(event []byte) string {
-	var fields map[string]json.RawMessage
-	event = bytes.TrimSpace(event)
-	if len(event) == 0 || json.Unmarshal(event, &fields) == nil && len(fields) == 0 {
-		return byWake
+// trigger reads from the event whether a wake, which is empty, or a schedule invoked the function. It is pure.
+func trigger(event []byte) (string, error) {
+	members, kind, err := boot.Shape(event)
+	switch {
+	case err != nil:
+		return "", err
+	case len(members) == 0:
+		return byWake, nil
+	case kind == boot.Scheduled:
+		return bySchedule, nil
 	}
-	return bySchedule
+	return "", boot.WrongTrigger("the event is %.80q, neither a wake nor a schedule", kind)
 }
 
 // depthFor is longer than the time between two schedules, each of which looks at the queue: so a wake need not.
@@ -64,7 +65,10 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 	began := time.Now()
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
-	by := trigger(event)
+	by, err := trigger(event)
+	if err != nil {
+		return err
+	}
 	window := f.window
 	if by == byWake {
 		window = 0
@@ -90,8 +94,8 @@ func (f *function) handle(ctx context.Context, event []byte) error {
 }
 
 // prepare reads, all at once, what this process does not know yet or no longer. It fails if the ticket keys or the
-// pool's token cannot be read: nothing could be sealed or claimed then, and a claim would wait for the token again. The
-// depth of the queue is read again when it is needed, and that call reports the error.
+// pool's token cannot be read: nothing could be sealed or claimed then, and a claim would wait for the token again.
+// The depth of the queue is read again when it is needed, and that call reports the error.
 func (f *function) prepare(ctx context.Context) error {
 	var group errgroup.Group
 	group.Go(func() error { return f.keys.Load(ctx) })

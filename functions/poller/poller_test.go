@@ -73,14 +73,16 @@ func TestTrigger_ReadsTheSampleEvents(t *testing.T) {
 	}{
 		"the schedule":        {event(t, "schedule.json"), bySchedule},
 		"a wake":              {event(t, "wake.json"), byWake},
-		"nothing":             {nil, byWake},
-		"null":                {[]byte("null"), byWake},
-		"an input of its own": {[]byte(`{"trigger":"schedule"}`), bySchedule},
-		"a list":              {[]byte(`[]`), bySchedule},
-		"no JSON":             {[]byte(`{`), bySchedule},
+		"nothing":             {nil, ""},
+		"null":                {[]byte("null"), ""},
+		"an input of its own": {[]byte(`{"trigger":"schedule"}`), ""},
+		"a batch of its jobs": {event(t, "sqs-jobs.json"), ""}, // Lambda would delete them
+		"a list":              {[]byte(`[]`), ""},
+		"no JSON":             {[]byte(`{`), ""},
 	} {
-		if got := trigger(tc.event); got != tc.want {
-			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		got, err := trigger(tc.event)
+		if got != tc.want || (err != nil) != (tc.want == "") {
+			t.Errorf("%s: %s, %v; want %q", name, got, err, tc.want)
 		}
 	}
 }

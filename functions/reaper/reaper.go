@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -35,20 +33,17 @@ type event struct {
 // decode distinguishes the events of the function: an ECS task state change, EventBridge's own schedule event, or
 // an empty object, which asks for a sweep too. It is a pure function.
 func decode(raw []byte) (event, error) {
-	var shape map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &shape); err != nil || shape == nil {
-		return event{}, errors.New("the event is not a JSON object: the function's trigger is set up wrongly")
-	}
-	var kind string
-	_ = json.Unmarshal(shape["detail-type"], &kind)
+	shape, kind, err := boot.Shape(raw)
 	switch {
-	case len(shape) == 0, kind == "Scheduled Event":
+	case err != nil:
+		return event{}, err
+	case len(shape) == 0, kind == boot.Scheduled:
 		return event{sweep: true}, nil
 	case kind == "ECS Task State Change":
 		task, version, err := ecs.ParseEvent(raw)
 		return event{task: task, version: version}, err
 	}
-	return event{}, fmt.Errorf("the event is %.80q, neither an ECS Task State Change nor a schedule: the function's trigger is set up wrongly", kind)
+	return event{}, boot.WrongTrigger("the event is %.80q, neither an ECS Task State Change nor a schedule", kind)
 }
 
 // Handle takes one event. An error makes Lambda try an event of ECS again; the next sweep reports an end that is not

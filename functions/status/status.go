@@ -6,16 +6,17 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/awslabs/aws-lambda-go-api-proxy/core"
 	"github.com/awslabs/aws-lambda-go-api-proxy/httpadapter"
 
+	"github.com/dayfly-dev/dayfly/functions/internal/batch"
 	"github.com/dayfly-dev/dayfly/functions/internal/boot"
 	"github.com/dayfly-dev/dayfly/functions/internal/gateway"
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/queue"
 	"github.com/dayfly-dev/dayfly/internal/relay"
 )
 
@@ -27,6 +28,10 @@ const (
 	queueTime   = 5 * time.Second
 	margin      = 500 * time.Millisecond // before the function's own time-out
 )
+
+// unreadHide hides a message that is not a report. After the 800 receives of its queue, an hour later, it is a dead
+// letter, of which an alarm tells; until then a newer function may read it.
+const unreadHide = 5 * time.Second
 
 // hider hides a delivery for a while.
 type hider interface {
@@ -60,27 +65,21 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 }
 
 // decode distinguishes the events of the function by their shape. It is a pure function.
-func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []events.SQSMessage, err error) {
-	var shape struct {
-		Method  string `json:"httpMethod"`
-		Records []struct {
-			Source string `json:"eventSource"`
-		} `json:"Records"`
+func decode(raw []byte) (call *events.APIGatewayProxyRequest, reports []queue.Message, err error) {
+	shape, _, err := boot.Shape(raw)
+	if err != nil {
+		return nil, nil, err
 	}
-	unknown := errors.New("this is neither a REST API's proxy event nor a batch of SQS: the function's trigger is set up wrongly")
-	if err := json.Unmarshal(raw, &shape); err != nil {
-		return nil, nil, unknown
-	}
-	switch {
-	case shape.Method != "" && len(shape.Records) == 0:
+	var method string
+	_ = json.Unmarshal(shape["httpMethod"], &method)
+	switch _, records := shape["Records"]; {
+	case method != "" && !records:
 		call = &events.APIGatewayProxyRequest{}
 		err = json.Unmarshal(raw, call)
-	case shape.Method == "" && len(shape.Records) > 0 && shape.Records[0].Source == "aws:sqs":
-		var batch events.SQSEvent
-		err = json.Unmarshal(raw, &batch)
-		reports = batch.Records
+	case method == "" && records:
+		reports, err = batch.Decode(raw)
 	default:
-		err = unknown
+		err = boot.WrongTrigger("the event is neither a REST API's proxy event nor a batch of SQS")
 	}
 	return call, reports, err
 }
@@ -111,28 +110,30 @@ func (f *function) serve(ctx context.Context, call events.APIGatewayProxyRequest
 }
 
 // deliver takes kept results to the control plane, one after the other, and names those that must come again.
-func (f *function) deliver(ctx context.Context, reports []events.SQSMessage) events.SQSEventResponse {
-	out := events.SQSEventResponse{BatchItemFailures: []events.SQSBatchItemFailure{}}
+func (f *function) deliver(ctx context.Context, reports []queue.Message) events.SQSEventResponse {
+	var again []queue.Message
 	working, cancel := boot.Until(ctx, margin)
 	defer cancel()
 	for _, m := range reports {
 		err := errNoTime
 		if deadline, ok := working.Deadline(); !ok || time.Until(deadline) > forwardTime {
-			err = f.relay.Deliver(working, []byte(m.Body))
+			err = f.relay.Deliver(working, m.Body)
 		}
 		if err == nil {
 			continue
 		}
-		out.BatchItemFailures = append(out.BatchItemFailures, events.SQSBatchItemFailure{ItemIdentifier: m.MessageId})
-		receives, _ := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
-		wait := max(relay.Later(receives), api.RetryAfter(err))
-		f.log.WarnContext(ctx, "report not delivered", "message", m.MessageId, "receives", receives, "retry", wait, "err", err)
-		if err := f.queue.Hide(working, m.ReceiptHandle, wait); err != nil {
-			f.log.WarnContext(ctx, "report comes again when the queue's own time is over", "message", m.MessageId, "err", err)
+		again = append(again, m)
+		wait := max(relay.Later(m.Receives), api.RetryAfter(err))
+		if errors.Is(err, relay.ErrUnread) {
+			wait = unreadHide
+		}
+		f.log.WarnContext(ctx, "report not delivered", "message", m.ID, "receives", m.Receives, "retry", wait, "err", err)
+		if err := f.queue.Hide(working, m.Receipt, wait); err != nil {
+			f.log.WarnContext(ctx, "report comes again when the queue's own time is over", "message", m.ID, "err", err)
 		}
 	}
-	f.log.InfoContext(ctx, "reports handled", "reports", len(reports), "again", len(out.BatchItemFailures))
-	return out
+	f.log.InfoContext(ctx, "reports handled", "reports", len(reports), "again", len(again))
+	return batch.Answer(again)
 }
 
 // errNoTime leaves a report to the next invocation: it must not be cut off half-way.

@@ -29,9 +29,9 @@ var brief = policy{repeats: 3, first: 200 * time.Millisecond, maxWait: 5 * time.
 // once is for calls whose repeat could do something twice.
 var once = policy{}
 
-// repeat calls try until it succeeds, its error is not transient, or the policy or the time of a call is used up. held
-// is how long the control plane may hold each request. It makes no repeat that the deadline would cut off while it is
-// held.
+// repeat calls try until it succeeds, its error is not transient, or the policy or the time of a call is used up.
+// held is how long the control plane may hold each request. No repeat is made that the deadline would cut off while
+// it is held.
 func (c *Client) repeat(ctx context.Context, p policy, held time.Duration, try func(ctx context.Context, n int) error) error {
 	if c.limit > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.limit+held)

@@ -121,6 +121,7 @@ type Disposition struct {
 	Delete bool          // else it goes back
 	Hide   time.Duration // how long it stays hidden when it goes back
 	Why    string        // a constant per case, for the log
+	Unread bool          // the message cannot be read: a queue with dead letters may keep it for them instead
 	// Of which job, where the message could be read.
 	Job     string
 	Attempt int
@@ -195,8 +196,8 @@ func (d *Dispatcher) read(ctx context.Context, msg queue.Message) (m api.LaunchM
 	if err != nil {
 		// Deleted, because it would be as broken each time. Nothing is lost: the claim that it may have
 		// stood for lapses, and the workflow is claimed again.
-		d.cfg.Log.Error("launch message dropped", "message_id", msg.ID, "bytes", len(msg.Body), "receives", msg.Receives, "err", err)
-		return m, Disposition{Delete: true, Why: "it cannot be read"}, false
+		d.cfg.Log.Error("launch message not read", "message_id", msg.ID, "bytes", len(msg.Body), "receives", msg.Receives, "err", err)
+		return m, Disposition{Delete: true, Unread: true, Why: "it cannot be read"}, false
 	}
 	if ctx.Err() != nil {
 		return m, back(m, 0, "the dispatcher is stopping"), false

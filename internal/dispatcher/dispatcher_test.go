@@ -220,7 +220,7 @@ func TestHandle_LaunchesNothingWhileTheStateIsUnknown(t *testing.T) {
 func TestHandle_DropsPoison(t *testing.T) {
 	w := newWorld()
 	out := w.dispatcher(t, nil, dispatcher.Config{}).Handle(t.Context(), queue.Message{ID: "m9", Body: []byte(`{"job":"dfj_x"`)})
-	if !out.Delete || len(w.reports) != 0 {
+	if !out.Delete || !out.Unread || len(w.reports) != 0 {
 		t.Errorf("%+v: want it deleted", out)
 	}
 	if log := w.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "m9") || strings.Contains(log, "dfj_x") {

@@ -184,14 +184,17 @@ func (r *Relay) keep(ctx context.Context, report Report, group string) error {
 	return r.cfg.Reports.Send(ctx, body, group)
 }
 
+// ErrUnread means that a message is not a report that this version can read.
+var ErrUnread = errors.New("the report cannot be read")
+
 // Deliver takes a kept result to the control plane, the rest of its log first. It returns nil when there is nothing
-// more to do about it: it was taken, or never will be, which is logged as an error. Any other error means that it
-// is to be delivered again; api.RetryAfter may say when. Delivering twice does no harm.
+// more to do about it: it was taken, or never will be, which is logged as an error. ErrUnread means that it may be a
+// result of another version, and belongs to the dead letters. Any other error means that it is to be delivered
+// again; api.RetryAfter may say when. Delivering twice does no harm.
 func (r *Relay) Deliver(ctx context.Context, body []byte) error {
 	in, err := DecodeReport(body)
 	if err != nil {
-		r.cfg.Log.Error("report dropped: it cannot be read", "err", err)
-		return nil
+		return fmt.Errorf("%w: %w", ErrUnread, err)
 	}
 	log := r.cfg.Log.With("job_id", in.Job, "attempt", in.Attempt, "task", in.Task, "log_end", in.LogEnd)
 	now := r.cfg.Now()

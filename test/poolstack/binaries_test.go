@@ -97,7 +97,7 @@ func (d *deployed) deliver(t *testing.T) bool {
 	t.Helper()
 	var e events.SQSEvent
 	for _, m := range d.Receive(t.Context(), d.Jobs) {
-		e.Records = append(e.Records, events.SQSMessage{MessageId: *m.MessageId, ReceiptHandle: *m.ReceiptHandle, Body: *m.Body, Attributes: m.Attributes})
+		e.Records = append(e.Records, events.SQSMessage{MessageId: *m.MessageId, ReceiptHandle: *m.ReceiptHandle, Body: *m.Body, Attributes: m.Attributes, EventSource: "aws:sqs"})
 	}
 	if len(e.Records) == 0 {
 		return false

@@ -21,8 +21,8 @@ func ControlPlane(address string, token *Secret) (*client.Client, error) {
 	return client.New(cfg)
 }
 
-// ClientConfig says how functions call the control plane at a base address. They are less patient than an agent: if a
-// call fails now, the next invocation makes it.
+// ClientConfig says how functions call the control plane at a base address. They are less patient than an agent: if
+// a call fails now, the next invocation makes it.
 func ClientConfig(address string) client.Config {
 	return client.Config{
 		URL: address, UserAgent: "dayfly-function",
