@@ -291,7 +291,7 @@ func TestDeploy_InANewAccount(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	before(t, calls, "iam create-service-linked-role --aws-service-name ecs", "deploy --stack-name dayfly-artifacts .*ApiGatewayLogs=true", "deploy --stack-name dayfly-main")
-	for _, want := range []string{"AWSServiceRoleForECS): create", "API Gateway writes logs: create"} {
+	for _, want := range []string{"vCPU of Fargate: 6,", "AWSServiceRoleForECS): create", "API Gateway writes logs: create"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}
@@ -312,6 +312,8 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		want          string
 	}{
 		"functions at once":           {"concurrency", "10", nil, "The account has 10 unreserved, of which Lambda keeps 100: ask for "},
+		"vCPU of Fargate":             {"vcpus", "0.0", nil, "no vCPU of Fargate"},
+		"a quota that is no number":   {"vcpus", "None", nil, "how many vCPU of Fargate"},
 		"a repository of no stack":    {"repositories/dayfly-runner", "", nil, "there is a repository dayfly-runner"},
 		"a VPC without subnets":       {"", "", []string{"PARAMETERS=NetworkMode=public VpcId=vpc-01234567"}, "SubnetIds"},
 		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},

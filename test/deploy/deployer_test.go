@@ -48,19 +48,21 @@ func granted(s *templates.Stack, of ...string) (out []templates.Statement) {
 
 // commands are the CLI's commands that are not one call of the same name. What a waiter asks is what it waits for.
 var commands = map[string]string{
-	"sts get-caller-identity":        "", // IAM does not ask after it
-	"configure get":                  "",
-	"cloudformation wait":            "cloudformation:DescribeStacks",
-	"cloudformation deploy":          "cloudformation:DescribeStacks cloudformation:CreateChangeSet cloudformation:DescribeChangeSet cloudformation:ExecuteChangeSet cloudformation:TagResource",
-	"cloudformation delete-stack":    "cloudformation:DeleteStack",
-	"iam wait":                       "iam:GetRole",
-	"apigateway get-account":         "apigateway:GET",
-	"ecr get-login-password":         "ecr:GetAuthorizationToken",
-	"s3 cp":                          "s3:PutObject",
-	"lambda get-account-settings":    "lambda:GetAccountSettings",
-	"ecs list-tasks":                 "ecs:ListTasks",
-	"ecs describe-tasks":             "ecs:DescribeTasks",
-	"iam create-service-linked-role": "iam:CreateServiceLinkedRole",
+	"sts get-caller-identity":                      "", // IAM does not ask after it
+	"configure get":                                "",
+	"cloudformation wait":                          "cloudformation:DescribeStacks",
+	"cloudformation deploy":                        "cloudformation:DescribeStacks cloudformation:CreateChangeSet cloudformation:DescribeChangeSet cloudformation:ExecuteChangeSet cloudformation:TagResource",
+	"cloudformation delete-stack":                  "cloudformation:DeleteStack",
+	"iam wait":                                     "iam:GetRole",
+	"apigateway get-account":                       "apigateway:GET",
+	"ecr get-login-password":                       "ecr:GetAuthorizationToken",
+	"s3 cp":                                        "s3:PutObject",
+	"lambda get-account-settings":                  "lambda:GetAccountSettings",
+	"service-quotas get-service-quota":             "servicequotas:GetServiceQuota",
+	"service-quotas get-aws-default-service-quota": "servicequotas:GetAWSDefaultServiceQuota",
+	"ecs list-tasks":                               "ecs:ListTasks",
+	"ecs describe-tasks":                           "ecs:DescribeTasks",
+	"iam create-service-linked-role":               "iam:CreateServiceLinkedRole",
 }
 
 // pushes are the calls of docker push: of a registry, by its protocol (ECR user guide, "Required IAM permissions").
@@ -134,7 +136,7 @@ func asksOf(t *testing.T, line string) (out []templates.Request) {
 		if operation == "list-tasks" {
 			resource, context["ecs:cluster"] = "*", "arn:aws:ecs"+ofAccount+"cluster/"+option("cluster")
 		}
-	case "ec2", "lambda", "sts", "configure":
+	case "ec2", "lambda", "sts", "configure", "service-quotas":
 		resource = "*"
 	default:
 		t.Errorf("%s: nothing says on what resource that is", line)
@@ -281,7 +283,7 @@ func noSurplus(t *testing.T, of []templates.Statement, asked []templates.Request
 
 // wideOfDeployer are the actions that may name every resource, because their services know none for them, or because the
 // scripts ask without one.
-var wideOfDeployer = regexp.MustCompile(`^(cloudformation:DescribeStacks|lambda:(GetAccountSettings|CreateEventSourceMapping)|ecr:GetAuthorizationToken|ecs:(ListTasks|CreateCluster|RegisterTaskDefinition|DeregisterTaskDefinition|DescribeTaskDefinition)` +
+var wideOfDeployer = regexp.MustCompile(`^(cloudformation:DescribeStacks|lambda:(GetAccountSettings|CreateEventSourceMapping)|servicequotas:Get(AWSDefault)?ServiceQuota|ecr:GetAuthorizationToken|ecs:(ListTasks|CreateCluster|RegisterTaskDefinition|DeregisterTaskDefinition|DescribeTaskDefinition)` +
 	`|secretsmanager:GetRandomPassword|kms:ListAliases|autoscaling:DescribeTags|sts:GetWebIdentityToken|logs:(DescribeLogGroups|(Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy|DescribeResourcePolicies)|ec2:Describe[A-Za-z]+)$`)
 
 // No statement allows a pattern of actions, or every resource where there could be fewer; and each policy fits IAM.
