@@ -43,6 +43,9 @@ func TestDeploy_RequestsTheReservedConcurrency(t *testing.T) {
 			reserved += n
 		}
 	}
+	if !strings.Contains(string(readFile(t, "../../docs/aws.md")), "reserve "+strconv.Itoa(reserved)+" function") {
+		t.Errorf("docs/aws.md does not say that the stacks reserve %d", reserved)
+	}
 	s := newSite(t)
 	s.keep("concurrency", strconv.Itoa(reserved+99))
 	said, made, err := s.run("deploy", "", "YES=1")
