@@ -60,9 +60,6 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, isRestored := event.(restored); f.admin == nil && (event == nil || isRestored) {
-		return nil, boot.WrongTrigger("the event is not a call, and this function serves only calls that wait")
-	}
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
 	switch request := event.(type) {
@@ -72,10 +69,14 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) (any, error)
 	case *events.APIGatewayProxyRequest:
 		boot.Began(ctx, f.log, request.RequestContext.RequestID)
 		return f.serveREST(ctx, *request)
-	case restored:
-		return f.restored(ctx)
 	}
-	return nil, f.pass(ctx)
+	if f.admin == nil {
+		return nil, boot.WrongTrigger("the event is not a call, and this function serves only calls that wait")
+	}
+	if event == nil {
+		return nil, f.pass(ctx)
+	}
+	return f.restored(ctx)
 }
 
 // restored is the event {"restored": true}, with which an administrator of the account invokes the function after its table

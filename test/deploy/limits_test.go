@@ -19,10 +19,11 @@ var (
 // given is what a stack was deployed with, "-" for what was not named.
 func (s *site) given(stack string, parameters []string) string {
 	var out []string
+	named := s.parameters(stack)
 	for _, name := range parameters {
-		value := "-"
-		if b, err := s.read("stacks/" + stack + "/parameters/" + name); err == nil {
-			value = b
+		value, ok := named[name]
+		if !ok {
+			value = "-"
 		}
 		out = append(out, value)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/test/awsim/templates"
+	"github.com/dayfly-dev/dayfly/test/docs"
 )
 
 // samSteps are the command lines of docs/aws.md, "With SAM", one text for each block.
@@ -17,10 +18,8 @@ func samSteps(t *testing.T) (out []string) {
 	t.Helper()
 	_, section, _ := strings.Cut(string(readFile(t, "../../docs/aws.md")), "\n### With SAM\n")
 	section, _, _ = strings.Cut(section, "\n### ")
-	for i, block := range strings.Split(section, "```") {
-		if lines, ok := strings.CutPrefix(block, "console\n"); ok && i%2 == 1 {
-			out = append(out, regexp.MustCompile(`(?m)^\$ `).ReplaceAllString(lines, ""))
-		}
+	for _, block := range docs.Blocks(section) {
+		out = append(out, regexp.MustCompile(`(?m)^\$ `).ReplaceAllString(block.Text, ""))
 	}
 	return out
 }
