@@ -123,6 +123,7 @@ resource "aws_cloudformation_stack" "pool" {
     VaultAuthMount           = var.vault_auth_mount
     VaultRole                = var.vault_role
     VaultServerId            = var.vault_server_id
+    SecretNames              = var.secret_names
     RolePath                 = var.role_path
     PermissionsBoundaryArn   = var.permissions_boundary_arn
     KmsKeyArn                = var.kms_key_arn

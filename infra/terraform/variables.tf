@@ -431,12 +431,22 @@ variable "vault_server_id" {
   }
 }
 
+variable "secret_names" {
+  description = "stack: names of secrets begin with that of the stack. generated: CloudFormation chooses them, as in stacks of version 0.1.0. Another value makes new secrets."
+  type        = string
+  default     = "generated"
+  validation {
+    condition     = contains(["stack", "generated"], var.secret_names)
+    error_message = "It is stack or generated."
+  }
+}
+
 variable "role_path" {
   description = "The path of the stack's roles, below which each pool has its own."
   type        = string
   default     = "/dayfly-stack/"
   validation {
-    condition     = can(regex("^/([A-Za-z0-9_+=,.@-]{1,128}/){0,3}$", var.role_path)) && !startswith(var.role_path, "/dayfly/")
+    condition     = can(regex("^/([A-Za-z0-9_+=,.@-]{1,128}/){0,4}$", var.role_path)) && !startswith(var.role_path, "/dayfly/")
     error_message = "It is a path such as /teams/platform/ that begins and ends with / and is not below /dayfly/, where roles of workspaces are."
   }
 }

@@ -16,7 +16,7 @@ const (
 	apis      = "arn:aws:apigateway:us-east-1::"
 	logs      = "arn:aws:logs" + ofAccount + "log-group:"
 	aFunction = "arn:aws:lambda" + ofAccount + "function:NAME"
-	aRole     = iam + "/dayfly-stack/main/NAME"
+	aRole     = iam + "/dayfly-stack/dayfly/main/NAME"
 	aCluster  = "arn:aws:ecs" + ofAccount + "cluster/NAME"
 	aSecret   = "arn:aws:secretsmanager" + ofAccount + "secret:"
 )
@@ -28,6 +28,12 @@ var bounded = map[string]string{"iam:permissionsboundary": "arn:aws:iam::1234567
 func passed(service string) map[string]string {
 	return map[string]string{"iam:passedtoservice": service + ".amazonaws.com"}
 }
+
+// Condition keys of the tag with the deployment's name: that of the resource, and that in the call.
+const (
+	isOf  = "aws:resourcetag/dayfly:deployment"
+	getOf = "aws:requesttag/dayfly:deployment"
+)
 
 // places say on which resources, and with which condition keys, a type's handlers ask for an action (Service
 // Authorization Reference); the first row that fits counts. NAME is the physical name that CloudFormation makes,
@@ -42,16 +48,16 @@ var places = []struct {
 	{"AWS::ECS::Cluster", "kms:DescribeKey", on(deployerKey), nil}, // kms:ViaService does not know ECS
 	{"*", "kms:*Grant", on(deployerKey), map[string]string{"kms:viaservice": "SERVICE.us-east-1.amazonaws.com", "kms:grantisforawsresource": "true"}},
 	{"*", "kms:*", on(deployerKey), map[string]string{"kms:viaservice": "SERVICE.us-east-1.amazonaws.com"}},
-	{"AWS::ApiGateway::Account", "iam:PassRole", on(iam + "/dayfly-stack/NAME"), passed("apigateway")},
+	{"AWS::ApiGateway::Account", "iam:PassRole", on(iam + "/dayfly-stack/dayfly/NAME"), passed("apigateway")},
 	{"AWS::EC2::FlowLog", "iam:PassRole", on(aRole), passed("vpc-flow-logs")},
 	{"AWS::ECS::TaskDefinition", "iam:PassRole", on(aRole), passed("ecs-tasks")},
 	{"*", "iam:PassRole", on(aRole), passed("SERVICE")},
 	{"AWS::ECS::Cluster", "iam:CreateServiceLinkedRole", on(iam + "/aws-service-role/ecs.amazonaws.com/AWSServiceRoleForECS"), nil},
-	{"*", "iam:CreateRole iam:PutRolePolicy iam:DeleteRolePolicy iam:PutRolePermissionsBoundary", on(iam+"/dayfly-stack/NAME", aRole, iam+"/NAME"), bounded},
-	{"*", "iam:AttachRolePolicy iam:DetachRolePolicy", on(iam + "/dayfly-stack/dayfly-artifacts-ApiGatewayLogsRole-1A2B"), map[string]string{
+	{"*", "iam:CreateRole iam:PutRolePolicy iam:DeleteRolePolicy iam:PutRolePermissionsBoundary", on(iam+"/dayfly-stack/dayfly/NAME", aRole), bounded},
+	{"*", "iam:AttachRolePolicy iam:DetachRolePolicy", on(iam + "/dayfly-stack/dayfly/dayfly-artifacts-ApiGatewayLogsRole-1A2B"), map[string]string{
 		"iam:permissionsboundary": bounded["iam:permissionsboundary"], "iam:policyarn": "arn:aws:iam::aws:policy/service-role/AmazonAPIGatewayPushToCloudWatchLogs",
 	}},
-	{"*", "iam:*", on(aRole, iam+"/NAME"), nil},
+	{"*", "iam:*", on(iam+"/dayfly-stack/dayfly/NAME", aRole), nil},
 	{"AWS::S3::*", "*", on("arn:aws:s3:::LOWER"), nil},
 	{"*", "s3:GetObject", on("arn:aws:s3:::dayfly-artifacts-bucket-1a2b/dayfly/0a/LOGICAL.zip"), nil},
 	{"AWS::ApiGateway::Account", "*", on(apis + "/account"), nil},
@@ -61,7 +67,7 @@ var places = []struct {
 	{"AWS::ApiGateway::Stage", "*", on(apis + "/restapis/a1/stages/status"), nil},
 	{"AWS::ApiGatewayV2::Api", "*", on(apis+"/apis", apis+"/apis/a1"), nil},
 	{"AWS::ApiGatewayV2::Stage", "*", on(apis+"/apis/a1/stages/default", apis+"/tags/x"), nil},
-	{"AWS::CloudFormation::Stack", "*", on("arn:aws:cloudformation" + ofAccount + "stack/NAME/0a"), nil},
+	{"AWS::CloudFormation::Stack", "*", on("arn:aws:cloudformation" + ofAccount + "stack/NAME/0a"), map[string]string{isOf: "dayfly"}},
 	{"AWS::CloudWatch::Alarm", "*", on("arn:aws:cloudwatch" + ofAccount + "alarm:NAME"), nil},
 	{"AWS::DynamoDB::Table", "*", on("arn:aws:dynamodb" + ofAccount + "table/NAME"), nil},
 	{"AWS::EC2::VPC", "*", on(ec2 + "vpc/vpc-1"), nil},
@@ -91,7 +97,9 @@ var places = []struct {
 	{"AWS::Logs::*", "*", on(logs+"NAME", logs+"/aws/vendedlogs/STACK-api"), nil},
 	{"AWS::SQS::*", "*", on("arn:aws:sqs" + ofAccount + "NAME"), nil},
 	{"AWS::Scheduler::Schedule", "*", on("arn:aws:scheduler" + ofAccount + "schedule/default/NAME"), nil},
-	{"AWS::SecretsManager::Secret", "*", on(aSecret+"LOGICAL-1A2B3C4D5E6F-abcdef", aSecret+"NAME-abcdef"), nil},
+	{"AWS::SecretsManager::Secret", "secretsmanager:CreateSecret", on(aSecret + "STACK-LOGICAL-0a1b2c3d-abcdef"), map[string]string{getOf: "dayfly"}},
+	{"AWS::SecretsManager::Secret", "secretsmanager:TagResource", on(aSecret + "STACK-LOGICAL-0a1b2c3d-abcdef"), map[string]string{isOf: "dayfly", getOf: "dayfly"}},
+	{"AWS::SecretsManager::Secret", "*", on(aSecret+"LOGICAL-1A2B3C4D5E6F-abcdef", aSecret+"STACK-LOGICAL-0a1b2c3d-abcdef"), map[string]string{isOf: "dayfly"}},
 }
 
 // byHand are actions that testdata/cfn-handlers.json does not have.
@@ -281,6 +289,7 @@ var branches = map[string]string{
 	"Inside":                "EgressCidr=10.0.0.0/16",
 	"LaunchesDirectly":      "DirectLaunch=false",
 	"LogsOfApis":            "ApiGatewayLogs=true",
+	"NamedSecrets":          "SecretNames=stack",
 	"Mirrored":              "ProviderMirrorBucket=mirror",
 	"MoreGroups":            "TaskSecurityGroupIds=sg-01234567",
 	"OtherAccounts":         "WorkspaceAccounts=210987654321",
@@ -309,21 +318,15 @@ func everyBranch(t *testing.T, each func(branch string, s *templates.Stack)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// CloudFormation names a secret after its name in the template.
-		named := func(logical, attribute string) any {
-			if tmpl.Resources[logical].Type == "AWS::SecretsManager::Secret" && attribute == "" {
-				return aSecret + logical + "-1A2B3C4D5E6F-AbCdEf"
-			}
-			return nil
-		}
 		deployed := func(branch, parameters string) map[string]bool {
 			values := maps.Clone(given)
+			values["RolePath"] = "/dayfly-stack/dayfly/"
 			for p := range strings.FieldsSeq(parameters) {
 				k, v, _ := strings.Cut(p, "=")
 				values[k] = v
 			}
 			values = fitting(t, name, "", values)
-			s, err := tmpl.Deploy(stack, home, values, named)
+			s, err := tmpl.Deploy(stack, home, values, nil)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", name, branch, err)
 			}

@@ -106,6 +106,8 @@ func asksOf(t *testing.T, line string) (out []templates.Request) {
 		resource = "arn:aws:cloudformation" + ofAccount + "stack/" + option("stack-name") + "/0a"
 		if option("stack-name") == "" {
 			resource = "*"
+		} else {
+			context[isOf] = "dayfly"
 		}
 		if bucket := option("s3-bucket"); bucket != "" { // it uploads the template, unless it is there
 			for _, action := range []string{"s3:GetObject", "s3:PutObject"} {
@@ -123,10 +125,7 @@ func asksOf(t *testing.T, line string) (out []templates.Request) {
 	case "iam":
 		resource = iam + "/aws-service-role/ecs.amazonaws.com/AWSServiceRoleForECS"
 	case "secretsmanager":
-		// The stand-in has the name of the stack in that of a secret, CloudFormation has not.
-		_, logical, _ := strings.Cut(strings.TrimPrefix(option("secret-id"), "dayfly-"), "-")
-		out = append(out, templates.Request{Action: actions, Resource: "arn:aws:secretsmanager" + ofAccount + "secret:" + logical + "-1A2B3C4D5E6F-abcdef"})
-		resource = "arn:aws:secretsmanager" + ofAccount + "secret:" + option("secret-id") + "-1A2B3C4D5E6F-abcdef"
+		resource, context[isOf] = aSecret+option("secret-id")+"-0a1b2c3d-abcdef", "dayfly"
 	case "apigateway":
 		resource = apis + "/account"
 	case "sqs":
@@ -335,7 +334,7 @@ func tooWide(st templates.Statement, viaCloudFormation bool) (why []string) {
 		}
 	}
 	for _, r := range st.Resources {
-		if r != "*" && strings.Contains(r, "*") && !byID.MatchString(r) && !strings.Contains(r, "dayfly-") && !strings.Contains(deliverySecrets, r) && !regexp.MustCompile(`secret:(AdminTokenSecret|WebhookKeySecret|PoolTokenSecret|TicketKeysSecret)-\*$`).MatchString(r) {
+		if r != "*" && strings.Contains(r, "*") && !byID.MatchString(r) && !strings.Contains(r, "dayfly-") && !strings.Contains(r, "dayfly/") && !strings.Contains(deliverySecrets, r) && !slices.Equal(st.Conditions["StringEquals"][isOf], []string{"dayfly"}) {
 			why = append(why, "it does not name the deployment: "+r)
 		}
 	}
@@ -357,7 +356,7 @@ func TestDeployer_MustNot(t *testing.T) {
 		return m
 	}
 	boundary := bounded["iam:permissionsboundary"]
-	own := iam + "/dayfly-stack/main/dayfly-main-PollerRole-1A2B"
+	own := iam + "/dayfly-stack/dayfly/main/dayfly-main-PollerRole-1A2B"
 	for what, r := range map[string]templates.Request{
 		"a role without the boundary":       {Action: "iam:CreateRole", Resource: own, Context: via},
 		"a role with another boundary":      {Action: "iam:CreateRole", Resource: own, Context: with("iam:permissionsboundary", "arn:aws:iam::aws:policy/AdministratorAccess")},
@@ -365,7 +364,7 @@ func TestDeployer_MustNot(t *testing.T) {
 		"a role by itself":                  {Action: "iam:CreateRole", Resource: own, Context: map[string]string{"iam:permissionsboundary": boundary}},
 		"to take the boundary away":         {Action: "iam:DeleteRolePermissionsBoundary", Resource: own, Context: with("iam:permissionsboundary", boundary)},
 		"to change the boundary":            {Action: "iam:CreatePolicyVersion", Resource: boundary, Context: via},
-		"any managed policy":                {Action: "iam:AttachRolePolicy", Resource: iam + "/dayfly-stack/dayfly-artifacts-R", Context: with("iam:permissionsboundary", boundary, "iam:policyarn", "arn:aws:iam::aws:policy/AdministratorAccess")},
+		"any managed policy":                {Action: "iam:AttachRolePolicy", Resource: iam + "/dayfly-stack/dayfly/dayfly-artifacts-R", Context: with("iam:permissionsboundary", boundary, "iam:policyarn", "arn:aws:iam::aws:policy/AdministratorAccess")},
 		"another role":                      {Action: "iam:PutRolePolicy", Resource: iam + "/admin", Context: with("iam:permissionsboundary", boundary)},
 		"the role of a workspace":           {Action: "iam:CreateRole", Resource: iam + "/dayfly/main/network", Context: with("iam:permissionsboundary", boundary)},
 		"to pass another role":              {Action: "iam:PassRole", Resource: iam + "/admin", Context: with("iam:passedtoservice", "lambda.amazonaws.com")},
@@ -375,8 +374,8 @@ func TestDeployer_MustNot(t *testing.T) {
 		"to delete a VPC by itself":         {Action: "ec2:DeleteVpc", Resource: ec2 + "vpc/vpc-1"},
 		"another deployment's function":     {Action: "lambda:DeleteFunction", Resource: "arn:aws:lambda" + ofAccount + "function:payroll", Context: via},
 		"another table":                     {Action: "dynamodb:DeleteTable", Resource: "arn:aws:dynamodb" + ofAccount + "table/payroll", Context: via},
-		"another secret":                    {Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager" + ofAccount + "secret:payroll-AbCdEf"},
-		"to read a pool's token":            {Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager" + ofAccount + "secret:PoolTokenSecret-1A2B-AbCdEf"},
+		"another secret":                    {Action: "secretsmanager:GetSecretValue", Resource: "arn:aws:secretsmanager" + ofAccount + "secret:payroll-AbCdEf", Context: via},
+		"to read a pool's token":            {Action: "secretsmanager:GetSecretValue", Resource: aSecret + "dayfly-main-PoolTokenSecret-0a1b2c3d-AbCdEf", Context: map[string]string{isOf: "dayfly"}},
 		"to read states":                    {Action: "s3:GetObject", Resource: "arn:aws:s3:::dayfly-main-state-1a2b/default/ws/terraform.tfstate"},
 		"the key for itself":                {Action: "kms:Decrypt", Resource: deployerKey},
 		"an image of another repository":    {Action: "ecr:PutImage", Resource: "arn:aws:ecr" + ofAccount + "repository/payroll"},
@@ -421,6 +420,9 @@ func TestDeployer_BoundaryLetsTheStacksWork(t *testing.T) {
 		for _, role := range roles(s) {
 			for _, st := range s.Statements(role) {
 				for _, r := range asksOfStatement(st) {
+					if strings.HasPrefix(r.Action, "secretsmanager:") {
+						r.Context[isOf] = "dayfly" // from the stack
+					}
 					if allowed, _ := templates.Evaluate(limit, r); !allowed && !told[st.Where+r.String()] {
 						told[st.Where+r.String()] = true
 						t.Errorf("%s: %s: the boundary forbids %s", branch, st.Where, r)
@@ -439,6 +441,98 @@ func TestDeployer_BoundaryLetsTheStacksWork(t *testing.T) {
 	} {
 		if allowed, by := templates.Evaluate(limit, r); allowed {
 			t.Errorf("the boundary allows %s: %s", r, by)
+		}
+	}
+}
+
+// byBeginning are services whose resources a deployment's policies tell from those of another by the beginning of their names
+// alone: a-b-main begins with a-.
+const byBeginning = "s3 sqs dynamodb lambda logs ecs ecr events cloudwatch scheduler"
+
+// Who deploys a reaches no stack, no role and no secret of a-b, for any resource of its templates; nor do the roles of a.
+func TestDeployer_KeepsDeploymentsApart(t *testing.T) {
+	t.Parallel()
+	asked := asksOfHandlers(t, resourcesOfStacks(t))
+	for _, operation := range []string{
+		"cloudformation deploy", "cloudformation delete-stack", "cloudformation get-template", "cloudformation describe-stack-events",
+	} {
+		asked = append(asked, asksOf(t, "aws "+operation+" --stack-name dayfly-main")...)
+	}
+	for _, operation := range []string{"get-secret-value", "put-secret-value", "describe-secret"} {
+		asked = append(asked, asksOf(t, "aws secretsmanager "+operation+" --secret-id dayfly-control-AdminTokenSecret")...)
+	}
+	// of is a request for a resource of another deployment than dayfly. A deployer's policies are not those of another.
+	of := func(name string, r templates.Request) templates.Request {
+		renamed := strings.NewReplacer("dayfly-wake-dayfly-", "dayfly-wake-"+name+"-", "dayfly-stack/dayfly/", "dayfly-stack/"+name+"/", "dayfly-stack", "dayfly-stack", "dayfly-", name+"-")
+		out := templates.Request{Action: r.Action, Resource: renamed.Replace(r.Resource), Context: map[string]string{}}
+		for k, v := range r.Context {
+			switch k {
+			case isOf, getOf:
+				v = name
+			case "lambda:functionarn", "ecs:cluster":
+				v = renamed.Replace(v)
+			}
+			out.Context[k] = v
+		}
+		return out
+	}
+	reached := map[string]bool{}
+	for name, other := range map[string]string{"a": "a-b", "a-b": "a"} {
+		s := deployerIn(t, home, name, deliverySecrets)
+		limit := s.Statements("Boundary")
+		for _, r := range asked {
+			own, foreign := of(name, r), of(other, r)
+			if allowed, _ := templates.Evaluate(granted(s), own); !allowed {
+				t.Errorf("who deploys %s may not %s %v", name, own, own.Context)
+			}
+			if own.Resource == foreign.Resource && maps.Equal(own.Context, foreign.Context) || r.Action == "cloudformation:DescribeStacks" {
+				continue // it names no deployment, or shows no secret
+			}
+			service, _, _ := strings.Cut(r.Action, ":")
+			if allowed, by := templates.Evaluate(granted(s), foreign); allowed {
+				if reached[strings.ToLower(service)] = true; name == "a-b" || !slices.Contains(strings.Fields(byBeginning), strings.ToLower(service)) {
+					t.Errorf("who deploys %s may %s, of %s: %s", name, foreign, other, by)
+				}
+			}
+		}
+		for _, r := range []templates.Request{
+			{Action: "secretsmanager:GetSecretValue", Resource: aSecret + "dayfly-main-TicketKeysSecret-0a1b2c3d-abcdef", Context: map[string]string{isOf: "dayfly"}},
+			{Action: "secretsmanager:GetSecretValue", Resource: aSecret + "TicketKeysSecret-1A2B3C4D5E6F-abcdef", Context: map[string]string{isOf: "dayfly"}},
+			{Action: "iam:PassRole", Resource: iam + "/dayfly-stack/dayfly/main/dayfly-main-TaskRole-1A2B", Context: passed("ecs-tasks")},
+		} {
+			if allowed, _ := templates.Evaluate(limit, of(name, r)); !allowed {
+				t.Errorf("the boundary of %s forbids %s", name, of(name, r))
+			}
+			if allowed, by := templates.Evaluate(limit, of(other, r)); allowed {
+				t.Errorf("the boundary of %s allows %s: %s", name, of(other, r), by)
+			}
+		}
+	}
+	for service := range strings.FieldsSeq(byBeginning) {
+		if !reached[service] {
+			t.Errorf("%s is said to tell by the beginning of a name, and nothing of it was reached", service)
+		}
+	}
+	everyBranch(t, func(branch string, s *templates.Stack) {
+		for _, secret := range s.Of("AWS::SecretsManager::Secret") {
+			var want any
+			if strings.HasSuffix(branch, "NamedSecrets") {
+				want = stackOf[strings.Split(branch, ",")[0]] + "-" + secret + "-0a1b2c3d"
+			}
+			if got := s.Resources[secret].Properties["Name"]; got != want {
+				t.Errorf("%s: %s has the name %v, want %v", branch, secret, got, want)
+			}
+		}
+	})
+	// A new stack and a new secret have no tag yet; that of a stack comes with its first change.
+	s := deployerIn(t, home, "a", "")
+	for _, r := range []templates.Request{
+		{Action: "cloudformation:CreateChangeSet", Resource: "arn:aws:cloudformation" + ofAccount + "stack/a-main/0a"},
+		{Action: "cloudformation:ExecuteChangeSet", Resource: "arn:aws:cloudformation" + ofAccount + "stack/a-main/0a"},
+		{Action: "secretsmanager:TagResource", Resource: aSecret + "a-main-TicketKeysSecret-0a1b2c3d-abcdef", Context: map[string]string{getOf: "a", "aws:calledvia": "cloudformation.amazonaws.com"}},
+	} {
+		if allowed, _ := templates.Evaluate(granted(s), r); !allowed {
+			t.Errorf("%s is not allowed", r)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -360,9 +361,9 @@ func TestDeploy_GivesEachStackTagsKeyAndPath(t *testing.T) {
 		env  []string
 		want string
 	}{
-		{[]string{"TAGS=team=platform,cost center=47=11", "PARAMETERS=" + key + " " + path}, "dayfly:version=v1.0.0\nteam=platform\ncost center=47=11"},
-		{nil, "dayfly:version=v1.0.0\nteam=platform\ncost center=47=11"},
-		{[]string{"TAGS=team=core"}, "dayfly:version=v1.0.0\nteam=core"},
+		{[]string{"TAGS=team=platform,cost center=47=11", "PARAMETERS=" + key + " " + path}, "dayfly:version=v1.0.0\ndayfly:deployment=dayfly\nteam=platform\ncost center=47=11"},
+		{nil, "dayfly:version=v1.0.0\ndayfly:deployment=dayfly\nteam=platform\ncost center=47=11"},
+		{[]string{"TAGS=team=core"}, "dayfly:version=v1.0.0\ndayfly:deployment=dayfly\nteam=core"},
 	} {
 		said, made, err := s.run("deploy", "", append(c.env, "YES=1")...)
 		if err != nil {
@@ -375,6 +376,38 @@ func TestDeploy_GivesEachStackTagsKeyAndPath(t *testing.T) {
 		}
 		if got := calls(made, "deploy --stack-name dayfly-artifacts .* "+path+" "+key); got != 1-min(i, 1) {
 			t.Errorf("deployment %d gives key and path %d times", i+1, got)
+		}
+	}
+}
+
+// Roles and secrets of a new stack are told from those of other deployments. A stack that exists keeps its own, because with other
+// secrets its running jobs could not report; an admin moves the roles of all three.
+func TestDeploy_NamesRolesAndSecretsOfNewStacks(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const fresh, moved = "RolePath=/dayfly-stack/x/", "RolePath=/teams/x/"
+	for i, c := range []struct {
+		env        []string
+		each, more string
+	}{
+		{nil, fresh, " SecretNames=stack"}, {nil, "", ""}, {[]string{"CONTROL_PARAMETERS=" + moved, "PARAMETERS=" + moved}, moved, ""},
+	} {
+		said, made, err := s.run("deploy", "", append(c.env, "YES=1", "NAME=x")...)
+		if err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		for stack, want := range map[string]string{"x-artifacts": c.each, "x-control": c.each + c.more, "x-main": c.each + c.more} {
+			var got []string
+			for _, line := range made {
+				if strings.Contains(line, "cloudformation deploy --stack-name "+stack) {
+					got = slices.DeleteFunc(strings.Fields(line), func(w string) bool {
+						return !strings.HasPrefix(w, "RolePath=") && !strings.HasPrefix(w, "SecretNames=")
+					})
+				}
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("deployment %d: %s gets %q, want %q", i+1, stack, got, want)
+			}
 		}
 	}
 }

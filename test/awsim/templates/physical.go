@@ -29,7 +29,7 @@ func (d *deployment) invent(logical, attribute string, r Resource) (any, bool) {
 		"AWS::SQS::Queue": {
 			"": "https://sqs." + a.Region + ".amazonaws.com/" + a.ID + "/" + name, "Arn": arn("sqs", "%s", name), "QueueName": name,
 		},
-		"AWS::SecretsManager::Secret": {"": arn("secretsmanager", "secret:%s-AbCdEf", name)},
+		"AWS::SecretsManager::Secret": {"": arn("secretsmanager", "secret:%s-AbCdEf", cmp.Or(property("Name"), logical+"-1A2B3C4D5E6F"))},
 		"AWS::IAM::Role":              {"": role, "Arn": fmt.Sprintf("arn:%s:iam::%s:role%s%s", a.Partition, a.ID, path, role)},
 		"AWS::IAM::ManagedPolicy":     {"": fmt.Sprintf("arn:%s:iam::%s:policy/%s", a.Partition, a.ID, name)},
 		"AWS::Lambda::Function":       {"": name, "Arn": arn("lambda", "function:%s", name)},

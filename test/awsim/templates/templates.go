@@ -268,6 +268,8 @@ func (d *deployment) ref(at, name string) any {
 		return d.account.Partition
 	case "AWS::StackName":
 		return d.name
+	case "AWS::StackId":
+		return "arn:" + d.account.Partition + ":cloudformation:" + d.account.Region + ":" + d.account.ID + ":stack/" + d.name + "/0a1b2c3d-4e5f-11f0-8a9b-0123456789ab"
 	case "AWS::URLSuffix":
 		return "amazonaws.com"
 	}
