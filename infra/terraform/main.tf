@@ -115,6 +115,7 @@ resource "aws_cloudformation_stack" "pool" {
     TaskSecurityGroupIds     = join(",", var.task_security_group_ids)
     FunctionSubnetIds        = join(",", var.function_subnet_ids)
     FunctionSecurityGroupIds = join(",", var.function_security_group_ids)
+    GuardDuty                = var.guard_duty
     AllowSshEgress           = tostring(var.allow_ssh_egress)
     HttpsProxy               = var.https_proxy
     PreapprovedHooks         = join(",", var.preapproved_hooks)

@@ -355,6 +355,16 @@ variable "function_security_group_ids" {
   }
 }
 
+variable "guard_duty" {
+  description = "With runtime monitoring of GuardDuty, the account of its agent in this Region, as infra/guardduty-agents has it; make deploy takes yes. no leaves tasks without the rights that the agent needs."
+  type        = string
+  default     = "no"
+  validation {
+    condition     = can(regex("^(no|[0-9]{12})$", var.guard_duty))
+    error_message = "It is the id of an account, or no."
+  }
+}
+
 variable "allow_ssh_egress" {
   description = "Whether tasks may open SSH connections (git over SSH); in mode endpoints-only to egress_cidr."
   type        = bool

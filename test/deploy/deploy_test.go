@@ -29,6 +29,7 @@ func newSite(t *testing.T) *site {
 	s.copy("../../scripts/deploy", "scripts/deploy", 0o755)
 	s.copy("../../scripts/destroy", "scripts/destroy", 0o755)
 	s.copy("../../scripts/stacks", "scripts/stacks", 0o644)
+	s.copy("../../infra/guardduty-agents", "infra/guardduty-agents", 0o644)
 	for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
 		s.copy("../../infra/transformed/"+name+".json", "infra/transformed/"+name+".json", 0o644)
 	}

@@ -304,6 +304,8 @@ var branches = map[string]string{
 	"Ssh":                   "AllowSshEgress=true EgressCidr=10.0.0.0/16",
 	"StoredToken":           "PoolIdentity=aws",
 	"WakesElsewhere":        "WakeElsewhere=arn:aws:lambda:*:210987654321:function:dayfly-wake-*",
+	"Watched":               "GuardDuty=694911143906",
+	"WatchedInside":         "GuardDuty=694911143906",
 	"WayOut":                "NetworkMode=public",
 	"Webhooks":              "Webhooks=yes",
 	"WokenFromElsewhere":    "ControlPlaneRoleArn=arn:aws:iam::210987654321:role/dayfly-stack/control",

@@ -135,7 +135,14 @@ func asksOf(t *testing.T, line string) (out []templates.Request) {
 		if operation == "list-tasks" {
 			resource, context["ecs:cluster"] = "*", "arn:aws:ecs"+ofAccount+"cluster/"+option("cluster")
 		}
-	case "ec2", "lambda", "sts", "configure", "service-quotas":
+	case "ec2":
+		resource = "*"
+		for name, kind := range map[string]string{"vpc-endpoint-ids": "vpc-endpoint", "group-id": "security-group"} {
+			if id := option(name); id != "" && strings.HasPrefix(operation, "delete") {
+				resource, context["aws:resourcetag/guarddutymanaged"] = ec2+kind+"/"+id, "true"
+			}
+		}
+	case "lambda", "sts", "configure", "service-quotas":
 		resource = "*"
 	default:
 		t.Errorf("%s: nothing says on what resource that is", line)
@@ -156,6 +163,7 @@ func scriptCalls(t *testing.T) (all []string) {
 		{"deploy", "YES=1", "AWS_REGION=us-east-1"}, {"deploy", "YES=1", "VERSION=v2.0.0"}, {"destroy", "YES=1", "CONTROL_PLANE=1"},
 	} {
 		s.keep("stopping", "1")
+		s.keep("endpoints", "vpce-0a com.amazonaws.eu-west-1.guardduty-data true\n")
 		said, made, err := s.run(c[0], "", c[1:]...)
 		if err != nil {
 			t.Fatalf("%s: %v: %s", c[0], err, said)
@@ -283,7 +291,7 @@ func noSurplus(t *testing.T, of []templates.Statement, asked []templates.Request
 // wideOfDeployer are the actions that may name every resource, because their services know none for them, or because the
 // scripts ask without one.
 var wideOfDeployer = regexp.MustCompile(`^(cloudformation:DescribeStacks|lambda:(GetAccountSettings|CreateEventSourceMapping)|servicequotas:Get(AWSDefault)?ServiceQuota|ecr:GetAuthorizationToken|ecs:(ListTasks|CreateCluster|RegisterTaskDefinition|DeregisterTaskDefinition|DescribeTaskDefinition)` +
-	`|secretsmanager:GetRandomPassword|kms:ListAliases|autoscaling:DescribeTags|sts:GetWebIdentityToken|logs:(DescribeLogGroups|(Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy|DescribeResourcePolicies)|ec2:Describe[A-Za-z]+)$`)
+	`|secretsmanager:GetRandomPassword|kms:ListAliases|autoscaling:DescribeTags|sts:GetWebIdentityToken|guardduty:SendSecurityTelemetry|logs:(DescribeLogGroups|(Create|Get|Update|Delete)LogDelivery|ListLogDeliveries|PutResourcePolicy|DescribeResourcePolicies)|ec2:Describe[A-Za-z]+)$`)
 
 // No statement allows a pattern of actions, or every resource where there could be fewer; and each policy fits IAM.
 func TestDeployer_IsNotTooWide(t *testing.T) {
@@ -322,7 +330,7 @@ func TestDeployer_IsNotTooWide(t *testing.T) {
 
 // byID are resources whose names nobody chooses, or that belong to others: limited by their type, account and Region.
 var byID = regexp.MustCompile(`^arn:aws:(ec2:us-east-1:123456789012:([a-z-]+|\*)/\*|apigateway:us-east-1::/(restapis|apis|tags)/\*|lambda:us-east-1:123456789012:event-source-mapping:\*` +
-	`|logs:us-east-1:123456789012:\*|execute-api:us-east-1:123456789012:\*|ecr:us-east-1:123456789012:repository/\*|lambda:\*:\*:function:dayfly-wake-\*|iam::\*:role/dayfly/\*)$`)
+	`|logs:us-east-1:123456789012:\*|execute-api:us-east-1:123456789012:\*|ecr:us-east-1:(123456789012:repository/\*|\*:repository/aws-guardduty-agent-fargate)|lambda:\*:\*:function:dayfly-wake-\*|iam::\*:role/dayfly/\*)$`)
 
 func tooWide(st templates.Statement, viaCloudFormation bool) (why []string) {
 	for _, a := range st.Actions {
