@@ -99,7 +99,7 @@ func (m LaunchMessage) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode launch message of job %s: %w", m.Job, err)
 	}
-	if len(body) > MaxLaunchMessage {
+	if body = text.EscapeJSON(body); len(body) > MaxLaunchMessage {
 		return nil, tooLongLaunch(len(body))
 	}
 	return body, nil

@@ -23,7 +23,7 @@ func job() api.Job {
 	return api.Job{
 		Needs: task.Needs{
 			Attempt: 2, Organization: "default", Workspace: "net", Pool: "main", Size: "small", StateKind: api.StateDirectory, StateKey: "ws_net",
-			SourceDirectory: "/src/mit leerzeichen/ä", SecretRefs: []string{"file:a", "file:b"}, MaxRuntimeSeconds: 600,
+			SourceDirectory: "/src/mit leerzeichen/ä\uFFFE", SecretRefs: []string{"file:a", "file:b"}, MaxRuntimeSeconds: 600,
 		},
 		ID: "wf_1", Token: "dfj_secret", Type: workflow.Deployment, Operation: workflow.Update, LaunchSeconds: 3600,
 	}
@@ -34,6 +34,9 @@ func TestLaunchMessage_ComesBackAsItWasSent(t *testing.T) {
 	body, err := want.Encode()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if strings.Contains(string(body), "\uFFFE") {
+		t.Errorf("SQS refuses a character of %q", body)
 	}
 	got, err := api.DecodeLaunchMessage(body)
 	if err != nil {

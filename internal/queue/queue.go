@@ -4,6 +4,7 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -54,7 +55,7 @@ func (m Outgoing) Check() error {
 
 // Queue is implemented by each kind of queue. Methods may be called concurrently.
 type Queue interface {
-	// Send adds a message, which is text in UTF-8. group names its owner (a tenant); implementations may use it
+	// Send adds a message, which is text in UTF-8 without the characters that CheckBody refuses. group names its owner (a tenant); implementations may use it
 	// to keep one group from starving the others.
 	Send(ctx context.Context, body []byte, group string) error
 	// SendBatch adds up to MaxBatch messages at once. It returns nil if all were taken, else one error
@@ -83,7 +84,16 @@ func CheckBody(body []byte) error {
 	if !utf8.Valid(body) {
 		return workflow.Refuse(workflow.ErrInvalid, "body", "a message is text in UTF-8")
 	}
+	if i := bytes.IndexFunc(body, refused); i >= 0 {
+		r, _ := utf8.DecodeRune(body[i:])
+		return workflow.Refuse(workflow.ErrInvalid, "body", "a message does not have the character %U", r)
+	}
 	return nil
+}
+
+// refused reports whether SQS refuses a character: it takes those of XML 1.0 (SQS API reference, SendMessage).
+func refused(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == '\uFFFE' || r == '\uFFFF'
 }
 
 // CheckReceive holds the arguments of Receive to their bounds.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/strict"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -55,7 +56,7 @@ func EncodeReport(r Report) ([]byte, error) {
 	if err != nil {
 		return nil, workflow.Refuse(workflow.ErrInvalid, "result", "the result is not JSON: %v", err)
 	}
-	if len(body) > MaxReport {
+	if body = text.EscapeJSON(body); len(body) > MaxReport {
 		return nil, tooLongReport(len(body))
 	}
 	return body, nil
@@ -169,8 +170,8 @@ func (r *Relay) result(ctx context.Context, c call, sealed string) answer {
 		report.Tail = nil // the result matters more
 	}
 	log.Info("result kept for later", "state", in.Outcome, "reason", in.Reason, "log_end", in.LogEnd, "with_log", report.Tail != nil)
-	text, _ := json.Marshal(api.Control{}) // it says nothing about the run: only the control plane can
-	return answer{status: http.StatusAccepted, header: http.Header{"Content-Type": {"application/json"}}, body: text}
+	control, _ := json.Marshal(api.Control{}) // it says nothing about the run: only the control plane can
+	return answer{status: http.StatusAccepted, header: http.Header{"Content-Type": {"application/json"}}, body: control}
 }
 
 // keep puts a report into the queue.

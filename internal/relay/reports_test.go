@@ -432,6 +432,21 @@ func TestLater_ManyDeliveriesInTheRetentionOfAReport(t *testing.T) {
 	}
 }
 
+// A queue takes neither of two characters that JSON does: what an engine printed could keep a result out of it.
+func TestReports_OfAnyTextFitIntoAQueue(t *testing.T) {
+	body := keep(t, time.Now().Add(time.Hour), func(r *relay.Report) {
+		r.Result = json.RawMessage("{\"outcome\":\"failed\",\"detail\":\"a\uFFFEb\uFFFFc\\u0000\x7f\"}")
+	})
+	if err := queue.CheckBody(body); err != nil {
+		t.Error(err)
+	}
+	r, err := relay.DecodeReport(body)
+	var got api.Result
+	if err = errors.Join(err, json.Unmarshal(r.Result, &got)); err != nil || got.Detail != "a\uFFFEb\uFFFFc\x00\x7f" {
+		t.Errorf("it came back as %q, %v", got.Detail, err)
+	}
+}
+
 // The relay's bound and the queue's must fit.
 func TestReports_TheLongestReportFitsIntoAQueue(t *testing.T) {
 	if relay.MaxReport > queue.MaxBody {

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"bytes"
 	"iter"
 	"strings"
 )
@@ -62,4 +63,11 @@ func EscapeSequence(s string) int {
 		i++
 	}
 	return i + 1
+}
+
+// EscapeJSON writes as \u escapes the characters of a JSON document that XML 1.0, and so SQS, does not take. All others
+// of them are escaped in any JSON, and these can only be in its strings.
+func EscapeJSON(doc []byte) []byte {
+	doc = bytes.ReplaceAll(doc, []byte("\uFFFE"), []byte(`\ufffe`))
+	return bytes.ReplaceAll(doc, []byte("\uFFFF"), []byte(`\uffff`))
 }

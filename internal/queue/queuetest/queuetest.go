@@ -430,8 +430,10 @@ func bounds(t *testing.T, h Harness) {
 	if err := q.Send(ctx, nil, "group"); !errors.Is(err, workflow.ErrInvalid) {
 		t.Errorf("empty body: got %v, want ErrInvalid", err)
 	}
-	if err := q.Send(ctx, []byte("not \xff UTF-8"), "group"); !errors.Is(err, workflow.ErrInvalid) {
-		t.Errorf("binary body: got %v, want ErrInvalid", err)
+	for _, body := range []string{"not \xff UTF-8", "\x00", "a\x1f", "\uFFFE", "\uFFFFa"} {
+		if err := q.Send(ctx, []byte(body), "group"); !errors.Is(err, workflow.ErrInvalid) {
+			t.Errorf("body %q: got %v, want ErrInvalid", body, err)
+		}
 	}
 	if err := q.Send(ctx, []byte(strings.Repeat("x", queue.MaxBody+1)), "group"); !errors.Is(err, workflow.ErrTooLarge) {
 		t.Errorf("long body: got %v, want ErrTooLarge", err)
@@ -446,7 +448,8 @@ func bounds(t *testing.T, h Harness) {
 			t.Errorf("wait %s: got %v, want ErrInvalid", wait, err)
 		}
 	}
-	body := strings.Repeat("x", queue.MaxBody)
+	const taken = "\t\n\r \x7f\uD7FF\uE000\uFFFD\U00010000\U0010FFFF" // the borders of what SQS takes
+	body := taken + strings.Repeat("x", queue.MaxBody-len(taken))
 	send(t, q, body)
 	m := await(t, q, body)
 	for _, d := range []time.Duration{-time.Second, queue.MaxVisibility + time.Second} {
