@@ -131,11 +131,11 @@ demo: ## Run real workflows end to end on this machine (DEPLOY_TARGET=process or
 	@scripts/demo
 
 .PHONY: e2e
-e2e: ## Run real workflows through the deployed functions, over an AWS of fakes (TASKS=process)
+e2e: ## Run real workflows through the deployed functions, over an AWS of fakes (TASKS=process ONLY= E2E_EXTERNAL=)
 	@scripts/e2e
 
 .PHONY: e2e-localstack
-e2e-localstack: ## The same as e2e, with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE=, LOCALSTACK_URL=)
+e2e-localstack: ## The same as e2e, with queues, secrets, records and states in LocalStack (LOCALSTACK_IMAGE= LOCALSTACK_URL= E2E_EXTERNAL=)
 	@go test -C test/localstack -count=1 -timeout 60m -v .
 
 .PHONY: browser

@@ -54,15 +54,9 @@ func TestBucket_LendsOneRequestForEachArtifact(t *testing.T) {
 	server := httptest.NewServer(awsim.New(awsim.Config{Credentials: table, Services: map[string]awsim.Service{"s3": &s3.Service{}}}))
 	t.Cleanup(server.Close)
 	cfg := awsim.ClientConfig(server.URL, table.Session("status", "function", time.Hour))
-	made, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/artifacts", http.NoBody)
-	if err != nil {
+	if err := awsim.MakeBucket(t.Context(), cfg, "artifacts"); err != nil {
 		t.Fatal(err)
 	}
-	res, err := awsim.SignedClient(cfg, "s3").Do(made)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
 
 	begun := now
 	bucket := artifact.NewBucket(cfg, "artifacts", func() time.Time { return begun })

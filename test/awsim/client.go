@@ -2,7 +2,9 @@ package awsim
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,6 +33,54 @@ func ClientConfig(url string, c sigv4.Credentials) aws.Config {
 // services whose client this module does not link (S3).
 func SignedClient(c aws.Config, service string) *http.Client {
 	return &http.Client{Transport: signer{c, service}}
+}
+
+// MakeBucket makes a bucket in S3.
+func MakeBucket(ctx context.Context, c aws.Config, bucket string) error {
+	_, err := callS3(ctx, c, http.MethodPut, bucket)
+	return err
+}
+
+// RemoveBucket removes a bucket with all that is in it.
+func RemoveBucket(ctx context.Context, c aws.Config, bucket string) error {
+	const pages = 100
+	for range pages {
+		body, err := callS3(ctx, c, http.MethodGet, bucket+"?list-type=2")
+		if err != nil {
+			return err
+		}
+		var page struct{ Contents []struct{ Key string } }
+		if err := xml.Unmarshal(body, &page); err != nil {
+			return err
+		}
+		if len(page.Contents) == 0 {
+			_, err = callS3(ctx, c, http.MethodDelete, bucket)
+			return err
+		}
+		for _, o := range page.Contents {
+			if _, err := callS3(ctx, c, http.MethodDelete, bucket+"/"+o.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("the bucket %s is not empty after %d pages", bucket, pages)
+}
+
+func callS3(ctx context.Context, c aws.Config, method, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, method, *c.BaseEndpoint+"/"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := SignedClient(c, "s3").Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, body)
+	}
+	return body, err
 }
 
 type signer struct {

@@ -64,8 +64,9 @@ type Config struct {
 	Environment map[string]map[string]string
 	Latency     lambdahost.Latency
 	QueueDelay  time.Duration // between a receive and its invocation
-	// External names services that are somebody else's fake (LocalStack, moto), by signing name with their
-	// address: sqs, secretsmanager, dynamodb and s3 can be. Signatures and policies are checked before all the same.
+	// External are services that another server answers (LocalStack, moto), by signing name with their address; see
+	// Externals. Signatures and policies are checked all the same. Then the names of what is made end in a word of their
+	// own, so that several deployments can share that server.
 	External     map[string]string
 	GatewayDelay time.Duration // of the control plane's API, before its function is invoked
 	// CallDelay is how long a call of a service takes, by "service" or "service.Operation".
@@ -112,7 +113,8 @@ type Cloud struct {
 	token     string            // of the admin
 	secrets   map[string]string // ARNs, by stack and logical name
 	values    []string          // of secrets
-	entrance  http.Handler      // of the fake AWS, and what else stands in for it
+	suffix    string            // of names
+	made      []made            // what other servers may have been asked to make
 	running   context.Context   // until Close
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
@@ -120,6 +122,8 @@ type Cloud struct {
 	problems  []string
 	mu        sync.Mutex
 }
+
+type made struct{ service, name string }
 
 // Account is where everything lies.
 var Account = templates.Account{Partition: "aws", Region: wire.Region, ID: wire.Account}
@@ -130,6 +134,7 @@ func Start(ctx context.Context, cfg Config) (c *Cloud, err error) {
 	defer func() {
 		if err != nil {
 			c.Close()
+			err = errors.Join(err, c.Remove(context.WithoutCancel(ctx)))
 		}
 	}()
 	if c.cfg.TaskHost == "" {
@@ -137,6 +142,10 @@ func Start(ctx context.Context, cfg Config) (c *Cloud, err error) {
 	}
 	if c.cfg.Pool == "" {
 		c.cfg.Pool = "main"
+	}
+	if len(c.cfg.External) > 0 {
+		c.suffix = "-" + strings.ToLower(rand.Text()[:8])
+		c.cfg.Pool += c.suffix
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.running, c.cancel = running, cancel
@@ -190,18 +199,17 @@ func (c *Cloud) openServices(ctx context.Context) error {
 		return errors.Join(err, tasks.Close())
 	}
 	services["ecs"] = c.ECS
+	if err := c.outside(services); err != nil {
+		return errors.Join(err, tasks.Close())
+	}
 	c.AWS = awsim.New(awsim.Config{Credentials: c.table, Services: services, Allow: c.judge.allow})
 	c.serve(tasks, c.ECS.TaskHandler(grants))
 	local, err := listen("127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	front, err := c.front()
-	if err != nil {
-		return errors.Join(err, local.Close())
-	}
-	c.AWSURL, c.entrance = "http://"+local.Addr().String(), front
-	c.serve(local, c.metered("", front))
+	c.AWSURL = "http://" + local.Addr().String()
+	c.serve(local, c.metered("", c.AWS))
 	c.Admin = awsim.ClientConfig(c.AWSURL, c.table.User("admin"))
 	for of, d := range c.cfg.CallDelay {
 		service, operation, _ := strings.Cut(of, ".")
@@ -216,6 +224,9 @@ func (c *Cloud) credentialsAddress() string {
 	}
 	return c.cfg.TaskHost + ":0"
 }
+
+// PoolName is the name of the pool.
+func (c *Cloud) PoolName() string { return c.cfg.Pool }
 
 func (c *Cloud) poolStack() string { return "dayfly-" + c.cfg.Pool }
 
@@ -284,13 +295,14 @@ func (c *Cloud) Unused() []string {
 }
 
 func (c *Cloud) deployControl(ctx context.Context) error {
-	stack, err := c.deploy("controlplane", "dayfly-control", map[string]string{"Webhooks": "yes"})
+	stack, err := c.deploy("controlplane", "dayfly-control"+c.suffix, map[string]string{"Webhooks": "yes"})
 	if err != nil {
 		return err
 	}
 	c.Control = stack
 	c.judge.add(stack)
 	table := stack.Name + "-Table"
+	c.made = append(c.made, made{"dynamodb", table})
 	if err := dynamodbtest.Create(ctx, awsdynamodb.NewFromConfig(c.Admin), table, time.Minute); err != nil {
 		return err
 	}
@@ -328,27 +340,17 @@ func (c *Cloud) deployControl(ctx context.Context) error {
 
 func (c *Cloud) makeBuckets(ctx context.Context, s *templates.Stack) error {
 	for _, bucket := range s.Of("AWS::S3::Bucket") {
-		if err := c.makeBucket(ctx, strings.ToLower(s.Name+"-"+bucket)); err != nil {
+		if err := c.MakeBucket(ctx, strings.ToLower(s.Name+"-"+bucket)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Cloud) makeBucket(ctx context.Context, name string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.AWSURL+"/"+name, http.NoBody)
-	if err != nil {
-		return err
-	}
-	answer, err := awsim.SignedClient(c.Admin, "s3").Do(req)
-	if err != nil {
-		return fmt.Errorf("make the bucket %s: %w", name, err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("make the bucket %s: %s", name, answer.Status)
-	}
-	return nil
+// MakeBucket makes a bucket.
+func (c *Cloud) MakeBucket(ctx context.Context, name string) error {
+	c.made = append(c.made, made{"s3", name})
+	return awsim.MakeBucket(ctx, c.Admin, name)
 }
 
 func (c *Cloud) deployPool(ctx, running context.Context) error {
@@ -469,6 +471,7 @@ func (c *Cloud) makeSecret(name string) (string, error) {
 		return "", err
 	}
 	c.secrets[name] = aws.ToString(out.ARN)
+	c.made = append(c.made, made{"secretsmanager", c.secrets[name]})
 	return c.secrets[name], nil
 }
 
@@ -485,11 +488,13 @@ func (c *Cloud) SecretValues() []string { return append([]string(nil), c.values.
 
 // Secret makes a secret that no stack has, and returns its ARN.
 func (c *Cloud) Secret(ctx context.Context, name, value string) (string, error) {
+	name += c.suffix
 	c.values = append(c.values, value)
 	out, err := awssecrets.NewFromConfig(c.Admin).CreateSecret(ctx, &awssecrets.CreateSecretInput{Name: &name, SecretString: &value})
 	if err != nil {
 		return "", err
 	}
+	c.made = append(c.made, made{"secretsmanager", aws.ToString(out.ARN)})
 	return aws.ToString(out.ARN), nil
 }
 

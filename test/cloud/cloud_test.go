@@ -87,7 +87,7 @@ func takeToItsTaskAndBack(t *testing.T, c *cloud.Cloud) {
 			Engine: api.EngineCommand, Source: api.Source{Git: &api.GitSource{URL: "https://127.0.0.1:1/hello.git"}},
 			Commands: map[string]string{"preview": "echo hello"},
 		},
-		Pool: "main",
+		Pool: c.PoolName(),
 	}); err != nil {
 		t.Fatal(err)
 	}

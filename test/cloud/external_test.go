@@ -1,6 +1,7 @@
 package cloud_test
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -28,7 +29,12 @@ func TestCloud_WithServicesOfSomebodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() {
+		c.Close()
+		if err := c.Remove(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
 	takeToItsTaskAndBack(t, c)
 }
 
@@ -38,5 +44,10 @@ func TestCloud_RefusesToLendWhatIsOurs(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("an external ECS is accepted")
+	}
+	for _, list := range []string{"ecs=http://127.0.0.1:1", "sqs", "sqs=", "http://127.0.0.1:1", "s3=http://127.0.0.1:1,s3=http://127.0.0.1:2"} {
+		if got, err := cloud.ParseExternal(list, ""); err == nil {
+			t.Errorf("%q is read as %v", list, got)
+		}
 	}
 }

@@ -61,6 +61,7 @@ func (c *Cloud) makeQueues(ctx context.Context, s *templates.Stack) error {
 			attributes["RedrivePolicy"] = string(redrive)
 		}
 		name := s.Name + "-" + logical
+		c.made = append(c.made, made{"sqs", name})
 		if _, err := sqs.CreateQueue(ctx, &awssqs.CreateQueueInput{QueueName: &name, Attributes: attributes}); err != nil {
 			return fmt.Errorf("create queue %s: %w", name, err)
 		}
@@ -294,7 +295,7 @@ var asNumber = regexp.MustCompile(`"(SizeInGiB|StopTimeout)":"([0-9]+)"`)
 // defineTasks registers the task definition of a stack.
 func (c *Cloud) defineTasks(ctx context.Context, s *templates.Stack) error {
 	var err error
-	if c.TaskAWSURL, err = c.expose(ctx, inside(c.entrance)); err != nil {
+	if c.TaskAWSURL, err = c.expose(ctx, inside(c.AWS)); err != nil {
 		return err
 	}
 	for _, logical := range s.Of("AWS::ECS::TaskDefinition") {

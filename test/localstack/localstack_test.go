@@ -5,7 +5,8 @@
 //
 //	LOCALSTACK_IMAGE       default localstack/localstack:4.14.0, the last that needs no token
 //	LOCALSTACK_AUTH_TOKEN  is passed on when it is set
-//	LOCALSTACK_URL         one that runs already; then none is started
+//	LOCALSTACK_URL         one that runs already; then none is started, and TASKS=process needs no Docker
+//	E2E_EXTERNAL           its services, default all: sqs,secretsmanager,s3,sts,dynamodb
 //	ONLY, TASKS            as for make e2e
 package localstack_test
 
@@ -23,12 +24,14 @@ import (
 	"github.com/testcontainers/testcontainers-go/modules/localstack"
 )
 
+const services = "sqs,secretsmanager,s3,sts,dynamodb"
+
 func TestLocalStack_ServesQueuesSecretsAndRecords(t *testing.T) {
 	url := os.Getenv("LOCALSTACK_URL")
 	if url == "" {
 		url = start(t, cmp.Or(os.Getenv("LOCALSTACK_IMAGE"), "localstack/localstack:4.14.0"))
 	}
-	tell(t, "E2E_EXTERNAL="+url)
+	tell(t, "E2E_EXTERNAL="+cmp.Or(os.Getenv("E2E_EXTERNAL"), services), "LOCALSTACK_URL="+url)
 }
 
 // That the test above does what it says is shown with moto, where there is no LocalStack: one story, for moto's queues
@@ -37,7 +40,7 @@ func TestMoto_StandsInForLocalStack(t *testing.T) {
 	if _, err := exec.LookPath("moto_server"); err != nil {
 		t.Skip("there is no moto_server on PATH (pip install 'moto[server]')")
 	}
-	tell(t, "E2E_EXTERNAL=moto", "TASKS=process", "ONLY=network")
+	tell(t, "E2E_EXTERNAL="+services, "LOCALSTACK_URL=moto", "TASKS=process", "ONLY=network")
 }
 
 // tell runs the stories.
@@ -78,7 +81,7 @@ func start(t *testing.T, image string) string {
 	}
 	// The container that cleans up after testcontainers is an image of its own, which may not be there.
 	t.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
-	env := map[string]string{"SERVICES": "sqs,secretsmanager,dynamodb,s3,sts"}
+	env := map[string]string{"SERVICES": services}
 	if token := os.Getenv("LOCALSTACK_AUTH_TOKEN"); token != "" {
 		env["LOCALSTACK_AUTH_TOKEN"] = token
 	}

@@ -2,15 +2,23 @@
 // templates that an installation is made of, the runner's image, tasks that are containers with the addresses and
 // the credentials of Fargate, the engines' states in S3, the code in a private git. Around them is an AWS of
 // fakes; see test/cloud and test/cloud/scenario. It removes all that it made.
+//
+//	ONLY            tells the stories whose names contain it
+//	TASKS=process   runs tasks as processes, also where there is a Docker engine
+//	E2E_EXTERNAL    services that another server answers (sqs, secretsmanager, s3, sts, dynamodb), each with its address
+//	                or at LOCALSTACK_URL: sqs,s3=http://127.0.0.1:4567. An address moto starts a moto_server
+//	LOCALSTACK_URL  the address of the services of E2E_EXTERNAL that have none of their own
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -74,19 +82,20 @@ func run(ctx context.Context, getenv func(string) string) (err error) {
 	if err := m.tasks(ctx, &o); err != nil {
 		return err
 	}
-	// The address of somebody else's fake of AWS, or moto, which is started here.
-	external := getenv("E2E_EXTERNAL")
-	if external == "moto" {
+	if o.Cloud.External, err = cloud.ParseExternal(getenv("E2E_EXTERNAL"), getenv("LOCALSTACK_URL")); err != nil {
+		return fmt.Errorf("E2E_EXTERNAL: %w", err)
+	}
+	if slices.Contains(slices.Collect(maps.Values(o.Cloud.External)), "moto") {
 		cfg, stop, err := moto.Run(ctx)
 		if err != nil {
 			return err
 		}
 		cleanup = append(cleanup, func() error { stop(); return nil })
-		external = *cfg.BaseEndpoint
-	}
-	if external != "" {
-		note("queues, secrets, records and states are in %s", external)
-		o.Cloud.External = map[string]string{"sqs": external, "secretsmanager": external, "dynamodb": external, "s3": external}
+		for service, address := range o.Cloud.External {
+			if address == "moto" {
+				o.Cloud.External[service] = *cfg.BaseEndpoint
+			}
+		}
 	}
 	if o.Git, err = scenario.ServeGit(ctx, authority, m.address); err != nil {
 		return err

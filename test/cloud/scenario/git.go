@@ -53,7 +53,7 @@ output "password" {
 	"declared/main.tf": `
 terraform {
   backend "s3" {
-    bucket                      = "states"
+    bucket                      = "` + bucket + `"
     key                         = "declared/terraform.tfstate"
     region                      = "us-east-1"
     use_path_style              = true

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -89,7 +88,7 @@ func (b *inbox) of(id string) (ids []string) {
 // which reads the address and the key, and signs.
 func notified(ctx context.Context, s *scene) {
 	of := api.Notification{
-		Name: "on-call", Pool: cmp.Or(s.Cloud.Pool, "main"), URLRef: s.secrets[2].arn, SecretRef: s.secrets[3].arn, Events: []string{api.EventFailed},
+		Name: "on-call", Pool: s.Cloud.Pool, URLRef: s.secrets[2].arn, SecretRef: s.secrets[3].arn, Events: []string{api.EventFailed},
 	}
 	_, _, err := s.c.Client.PutSetting(ctx, of)
 	s.must(err)

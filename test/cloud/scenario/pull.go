@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -44,7 +43,7 @@ func pullRequest(ctx context.Context, s *scene) {
 	_, err = s.c.Client.CreatePrincipal(ctx, api.NewPrincipal{Name: "bob"})
 	s.must(err)
 	of := api.GitHost{
-		Name: forge, Kind: api.HostGitHub, URL: s.Git.origin(), TokenRef: s.secrets[4].arn, Pool: cmp.Or(s.Cloud.Pool, "main"),
+		Name: forge, Kind: api.HostGitHub, URL: s.Git.origin(), TokenRef: s.secrets[4].arn, Pool: s.Cloud.Pool,
 		Members: []api.Member{{ID: host.User("bob"), Principal: "bob", Role: api.RoleOperator}},
 	}
 	_, _, err = s.c.Client.PutSetting(ctx, of)

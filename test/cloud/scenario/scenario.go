@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -111,7 +110,11 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close()
+	defer func() {
+		c.Close()
+		err = errors.Join(err, c.Remove(context.WithoutCancel(ctx)))
+	}()
+	o.Cloud.Pool = c.PoolName()
 	w := &world{Options: o, c: c, inbox: openInbox(), fates: map[string]ecs.Fate{}}
 	defer w.inbox.server.Close()
 	if err := w.prepare(ctx); err != nil {
@@ -151,11 +154,7 @@ func (w *world) prepare(ctx context.Context) error {
 		s.arn = arn
 		w.secrets = append(w.secrets, s)
 	}
-	status, body, err := w.s3(ctx, http.MethodPut, "/"+bucket)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("make the bucket of the states: %d %s", status, body)
-	}
-	return err
+	return w.c.MakeBucket(ctx, bucket)
 }
 
 // together is how many stories run at once.
@@ -243,7 +242,9 @@ func (w *world) watched(ctx context.Context) {
 	for _, t := range w.c.ECS.Tasks() {
 		w.Tap.Add("the environment or the tags of a task", fmt.Sprint(t.Env, t.Tags, t.StartedBy))
 	}
-	w.logs(ctx, leaks)
+	if launched := w.logs(ctx, leaks); launched && w.Tap.text(sent) == "" {
+		leaks.Wrong = append(leaks.Wrong, "no message to a queue was read, and some were sent")
+	}
 	for _, s := range w.secrets {
 		leaks.Wrong = append(leaks.Wrong, w.Tap.find(s.name, s.value)...)
 	}
@@ -253,6 +254,9 @@ func (w *world) watched(ctx context.Context) {
 	leaks.Wrong = append(leaks.Wrong, w.Tap.find("the signature of an address", signed)...)
 	leaks.Got = fmt.Sprintf("%d places read", len(w.Tap.places()))
 	w.add(leaks)
+	if len(w.Cloud.External) > 0 {
+		w.answered()
+	}
 
 	problems := &Row{Workflow: "(all)", What: "calls that a role may not make, failed events and batches", Expected: "none", Got: "none"}
 	for _, p := range w.c.Problems() {
@@ -277,6 +281,31 @@ func (w *world) watched(ctx context.Context) {
 	}
 	roles.Got = fmt.Sprintf("%d sessions", len(w.c.STS.Sessions()))
 	w.add(roles)
+}
+
+// answered adds rows that say who answered how many calls of functions and tasks. What was asked for and never called
+// is wrong.
+func (w *world) answered() {
+	calls := map[string]int{}
+	for service := range w.Cloud.External {
+		calls[service] = 0
+	}
+	for _, r := range w.c.AWS.Calls() {
+		if r.Outcome == "ok" && strings.Contains(r.Caller.ARN, ":assumed-role/") {
+			calls[r.Service]++
+		}
+	}
+	for _, service := range slices.Sorted(maps.Keys(calls)) {
+		at, external := w.Cloud.External[service]
+		row := &Row{Workflow: "(all)", What: "calls of " + service + " answered by " + cmp.Or(at, "our fake"), Got: fmt.Sprint(calls[service])}
+		if external {
+			row.Expected = "at least 1"
+		}
+		if calls[service] == 0 {
+			row.Wrong = []string{"it was asked for, and no function and no task called it"}
+		}
+		w.add(row)
+	}
 }
 
 // skipped reports whether a story could not be told.

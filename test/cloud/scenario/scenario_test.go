@@ -2,12 +2,23 @@ package scenario_test
 
 import (
 	"context"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssecrets "github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+
 	"github.com/dayfly-dev/dayfly/scripts/functions/bootstrap"
+	"github.com/dayfly-dev/dayfly/test/awsim"
+	fakesecrets "github.com/dayfly-dev/dayfly/test/awsim/secretsmanager"
+	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	fakesqs "github.com/dayfly-dev/dayfly/test/awsim/sqs"
+	fakests "github.com/dayfly-dev/dayfly/test/awsim/sts"
 	"github.com/dayfly-dev/dayfly/test/built"
 	"github.com/dayfly-dev/dayfly/test/cloud"
 	"github.com/dayfly-dev/dayfly/test/cloud/scenario"
@@ -63,6 +74,7 @@ func TestQuickStories(t *testing.T) {
 			t.Errorf("only %d outcomes", len(rows))
 		}
 	})
+	t.Run("end as they must with services elsewhere", func(t *testing.T) { elsewhere(t, func() scenario.Options { return options(t, root) }) })
 	// The templates are what runs: a permission that is missing there is missing here.
 	t.Run("fail without a permission", func(t *testing.T) {
 		o := options(t, without(t, `"ecs:RunTask"`, `"ecs:DescribeClusters"`))
@@ -75,6 +87,59 @@ func TestQuickStories(t *testing.T) {
 			t.Errorf("without the permission to launch tasks: %v", err)
 		}
 	})
+}
+
+// elsewhere runs two times with the same two servers, which stand for LocalStack. Each answers a service, the runs do not
+// get into each other's way, and a service that nothing calls is a mistake.
+func elsewhere(t *testing.T, options func() scenario.Options) {
+	serve := func(services map[string]awsim.Service) string {
+		table := sigv4.NewTable(nil)
+		table.Add(cloud.Foreign)
+		services["sts"] = &fakests.Service{Credentials: table}
+		server := httptest.NewServer(awsim.New(awsim.Config{Credentials: table, Services: services}))
+		t.Cleanup(server.Close)
+		return server.URL
+	}
+	first := serve(map[string]awsim.Service{"sqs": &fakesqs.Service{}})
+	second := serve(map[string]awsim.Service{"secretsmanager": &fakesecrets.Service{}})
+	left := awssecrets.CreateSecretInput{Name: aws.String("dayfly-control-AdminTokenSecret")} // by a run that was killed
+	if _, err := awssecrets.NewFromConfig(awsim.ClientConfig(second, cloud.Foreign)).CreateSecret(t.Context(), &left); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ story, list, unused string }{
+		{"command", "sqs,secretsmanager=" + second, ""},
+		{"directory source", "sqs,secretsmanager=" + second + ",sts=" + second, "calls of sts answered by " + second},
+	} {
+		o := options()
+		o.Only = c.story
+		var err error
+		if o.Cloud.External, err = cloud.ParseExternal(c.list, first); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := scenario.Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for _, r := range rows {
+			got[r.What] = r.Got
+			if (len(r.Wrong) > 0) != (r.What == c.unused) {
+				t.Errorf("%s: %s: %q", c.story, r.What, r.Wrong)
+			}
+		}
+		for _, what := range []string{"calls of sqs answered by " + first, "calls of secretsmanager answered by " + second, "calls of dynamodb answered by our fake"} {
+			if n, err := strconv.Atoi(got[what]); n == 0 {
+				t.Errorf("%s: %s: %q, %v", c.story, what, got[what], err)
+			}
+		}
+		if c.unused != "" && got[c.unused] != "0" {
+			t.Errorf("%s: %q", c.unused, got[c.unused])
+		}
+		client := awssqs.NewFromConfig(awsim.ClientConfig(first, cloud.Foreign))
+		if left, err := client.ListQueues(t.Context(), &awssqs.ListQueuesInput{}); err != nil || len(left.QueueUrls) > 0 {
+			t.Errorf("%s: left %v, %v", c.story, left, err)
+		}
+	}
 }
 
 const root = "../../.."

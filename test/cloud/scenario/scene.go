@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,8 +18,8 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
-// bucket is that of the engines' states.
-const bucket = "states"
+// bucket is that of the engines' states, of this program's own: other programs may use the same S3.
+var bucket = "states-" + strings.ToLower(rand.Text()[:8])
 
 // giveUp ends a story that cannot go on.
 type giveUp string
@@ -55,9 +56,6 @@ func (s *scene) must(err error) {
 }
 
 func rolePrefix(pool string) string {
-	if pool == "" {
-		pool = "main"
-	}
 	return "arn:aws:iam::" + wire.Account + ":role/dayfly/" + pool + "/"
 }
 
@@ -69,9 +67,6 @@ func (s *scene) workspace(ctx context.Context, name, path string, change ...func
 			Source: api.Source{Git: &api.GitSource{URL: s.Git.URL, Path: path, TokenRef: s.secrets[0].arn}},
 		},
 		Pool: s.Cloud.Pool, Size: "256/512",
-	}
-	if w.Pool == "" {
-		w.Pool = "main"
 	}
 	w.State = &api.State{Kind: api.StateS3, Bucket: bucket, Region: wire.Region, Endpoint: s.c.TaskAWSURL}
 	for _, f := range change {
@@ -266,13 +261,14 @@ func (s *scene) object(ctx context.Context, workspace, suffix string) string {
 	return body
 }
 
-// logs reads the logs of all workflows as people do.
-func (w *world) logs(ctx context.Context, row *Row) {
+// logs reads the logs of all workflows as people do, and reports whether any of them has an attempt.
+func (w *world) logs(ctx context.Context, row *Row) (launched bool) {
 	page, err := w.c.Client.Workflows(ctx, client.Filter{Limit: 100})
 	if err != nil {
 		row.Wrong = append(row.Wrong, err.Error())
 	}
 	for _, r := range page.Items {
+		launched = launched || r.Attempt > 0
 		for attempt := 1; attempt <= r.Attempt; attempt++ {
 			page, err := w.c.Client.Logs(ctx, r.ID, attempt, 0, 5000, 0)
 			if err != nil {
@@ -285,4 +281,5 @@ func (w *world) logs(ctx context.Context, row *Row) {
 		}
 		w.Tap.Add("a workflow", fmt.Sprintf("%+v %+v", r, r.Result))
 	}
+	return launched
 }

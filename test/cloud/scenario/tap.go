@@ -22,6 +22,9 @@ type Tap struct {
 	read map[string]*bytes.Buffer // by where it was read
 }
 
+// sent is where a tap keeps the launch messages that were sent.
+const sent = "the input of sqs:SendMessageBatch"
+
 // NewTap returns a tap that has read nothing.
 func NewTap() *Tap { return &Tap{read: map[string]*bytes.Buffer{}} }
 
