@@ -2,9 +2,12 @@ package s3_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -14,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/blob/s3"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 	"github.com/dayfly-dev/dayfly/test/awsim"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/s3"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 	"github.com/dayfly-dev/dayfly/test/awsim/wire"
@@ -29,21 +33,31 @@ func serve(t *testing.T) (*awsim.Server, aws.Config) {
 	listener := httptest.NewServer(server)
 	t.Cleanup(listener.Close)
 	cfg := awsim.ClientConfig(listener.URL, table.User("function"))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, listener.URL+"/logs", http.NoBody)
-	if err != nil {
+	if err := awsim.MakeBucket(t.Context(), cfg, "logs"); err != nil {
 		t.Fatal(err)
 	}
-	made, err := awsim.SignedClient(cfg, "s3").Do(req)
-	if err != nil || made.StatusCode != http.StatusOK {
-		t.Fatalf("make the bucket: %v, %v", made, err)
-	}
-	_ = made.Body.Close()
 	return server, cfg
 }
 
 func TestStore_Conformance(t *testing.T) {
 	_, cfg := serve(t)
 	blobtest.Run(t, s3.New(cfg, "logs"))
+}
+
+func TestStore_ConformanceOverMoto(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped by -short: it starts moto_server")
+	}
+	cfg, bucket := moto.Start(t), "dayfly-"+strings.ToLower(rand.Text())
+	if err := awsim.MakeBucket(t.Context(), cfg, bucket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := awsim.RemoveBucket(context.WithoutCancel(t.Context()), cfg, bucket); err != nil {
+			t.Error(err)
+		}
+	})
+	blobtest.Run(t, s3.New(cfg, bucket))
 }
 
 func TestStore_WhatPassesIsTriedAgain(t *testing.T) {

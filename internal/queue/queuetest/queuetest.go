@@ -32,6 +32,8 @@ type Harness struct {
 	Patience time.Duration
 	// Parallel runs the tests beside each other: most of them wait.
 	Parallel bool
+	// Skip has the names of tests that the queue is known to fail, and why.
+	Skip map[string]string
 	// Bubble runs each test with the clock of testing/synctest. It is for queues that touch no
 	// socket.
 	Bubble bool
@@ -73,6 +75,9 @@ func Run(t *testing.T, h Harness) {
 		{"TooManyReceivesMakeADeadLetter", deadLetter},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if why := h.Skip[c.name]; why != "" {
+				t.Skip(why)
+			}
 			if h.Parallel {
 				t.Parallel()
 			}

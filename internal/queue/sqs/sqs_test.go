@@ -1,13 +1,14 @@
 package sqs_test
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,15 +50,16 @@ func start(t *testing.T) *world {
 	return w
 }
 
-var queues atomic.Int64
-
 // open makes a queue with these attributes.
 func open(t *testing.T, client *awssqs.Client, attributes map[string]string) (q *sqs.Queue, arn string) {
 	t.Helper()
-	out, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String(fmt.Sprintf("queue-%d", queues.Add(1))), Attributes: attributes})
+	out, err := client.CreateQueue(t.Context(), &awssqs.CreateQueueInput{QueueName: aws.String("queue-" + rand.Text()), Attributes: attributes})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		_, _ = client.DeleteQueue(context.WithoutCancel(t.Context()), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
+	})
 	got, err := client.GetQueueAttributes(t.Context(), &awssqs.GetQueueAttributesInput{QueueUrl: out.QueueUrl, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,8 @@
 package awssm_test
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -83,6 +85,9 @@ func put(t *testing.T, client *secretsmanager.Client, name, value string) (arn, 
 	}
 	made, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name, SecretString: text, SecretBinary: binary})
 	if err == nil {
+		t.Cleanup(func() {
+			_, _ = client.DeleteSecret(context.WithoutCancel(t.Context()), &secretsmanager.DeleteSecretInput{SecretId: made.ARN, ForceDeleteWithoutRecovery: aws.Bool(true)})
+		})
 		return *made.ARN, *made.VersionId
 	}
 	if _, exists := errors.AsType[*types.ResourceExistsException](err); !exists {
@@ -122,17 +127,16 @@ func TestConformance_OverMoto(t *testing.T) {
 		t.Skip("skipped by -short: it starts moto_server")
 	}
 	client := secretsmanager.NewFromConfig(moto.Start(t), func(o *secretsmanager.Options) { o.Retryer = aws.NopRetryer{} })
-	n := 0
-	secretstest.Run(t, func(*testing.T) secretstest.Subject {
-		n++
-		space := fmt.Sprintf("space-%d/", n)
+	secretstest.Run(t, func(t *testing.T) secretstest.Subject {
+		space := "space-" + rand.Text() + "/"
+		there, _ := put(t, client, space+"there", "x")
 		return secretstest.Subject{
 			Resolver: awssm.New(client, nil),
 			Put: func(t *testing.T, name, value string) string {
 				arn, _ := put(t, client, space+name, value)
 				return arn
 			},
-			Missing: prefix + space + "missing-AbCdEf", Malformed: malformed,
+			Missing: strings.Replace(there, space+"there", space+"missing", 1), Malformed: malformed,
 		}
 	})
 	t.Run("versions", func(t *testing.T) { versions(t, client, awssm.New(client, nil)) })
@@ -146,8 +150,9 @@ func TestVersions(t *testing.T) {
 // versions rotates a secret and reads each of its versions in every way.
 func versions(t *testing.T, client *secretsmanager.Client, resolver *awssm.Resolver) {
 	t.Helper()
-	arn, first := put(t, client, "rotating", `{"user":"one"}`)
-	_, second := put(t, client, "rotating", `{"user":"two"}`)
+	name := "rotating-" + rand.Text()
+	arn, first := put(t, client, name, `{"user":"one"}`)
+	_, second := put(t, client, name, `{"user":"two"}`)
 	for ref, want := range map[string]string{
 		arn:                            `{"user":"two"}`,
 		arn + "#user":                  "two",

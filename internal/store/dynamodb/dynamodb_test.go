@@ -2,9 +2,12 @@ package dynamodb_test
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store/storetest"
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	fake "github.com/dayfly-dev/dayfly/test/awsim/dynamodb"
+	"github.com/dayfly-dev/dayfly/test/awsim/moto"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
 )
 
@@ -81,8 +85,15 @@ func TestStore_ConformanceOverMoto(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector sees all of the client over the other stand-in; the stage plain of .ci/run has moto")
 	}
-	config := awsConfig(motoURL(t), &tokens{next: http.DefaultTransport})
+	config := overMoto(t, &tokens{next: http.DefaultTransport})
+	if strings.Contains(os.Getenv(moto.UnderTest), ".amazonaws.com") {
+		config.HTTPClient = http.DefaultClient // AWS has client tokens
+	}
 	storetest.RunModest(t, func(t *testing.T) store.Store {
-		return table(t, config, dynamodb.Config{})
+		name := newName()
+		t.Cleanup(func() {
+			_, _ = sdk.NewFromConfig(config).DeleteTable(context.WithoutCancel(t.Context()), &sdk.DeleteTableInput{TableName: &name})
+		})
+		return named(t, config, name)
 	})
 }

@@ -16,7 +16,7 @@ import (
 
 // The steps of docs/backup.md, as calls of AWS: a table that was restored serves as the store, and expires again.
 func TestTable_ThatWasRestoredServesAsTheStore(t *testing.T) {
-	client, from, to := sdk.NewFromConfig(awsConfig(motoURL(t), http.DefaultTransport)), aws.String("lost"), aws.String("lost-restored")
+	client, from, to := sdk.NewFromConfig(overMoto(t, http.DefaultTransport)), aws.String("lost"), aws.String("lost-restored")
 	must(t, dynamodbtest.Create(t.Context(), client, *from, time.Minute))
 	s, err := dynamodb.New(client, *from, dynamodb.Config{})
 	must(t, err)

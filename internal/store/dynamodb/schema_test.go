@@ -20,7 +20,7 @@ import (
 func TestCreate_MakesTheTableOfTheSchema(t *testing.T) {
 	for name, config := range map[string]func(t *testing.T) aws.Config{
 		"fake": func(t *testing.T) aws.Config { return serve(t, &fake.Service{}).config },
-		"moto": func(t *testing.T) aws.Config { return awsConfig(motoURL(t), http.DefaultTransport) },
+		"moto": func(t *testing.T) aws.Config { return overMoto(t, http.DefaultTransport) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, table := sdk.NewFromConfig(config(t)), aws.String("schema")

@@ -4,10 +4,12 @@ package moto
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -19,6 +21,7 @@ import (
 	"github.com/dayfly-dev/dayfly/test/awsim"
 	"github.com/dayfly-dev/dayfly/test/awsim/ports"
 	"github.com/dayfly-dev/dayfly/test/awsim/sigv4"
+	"github.com/dayfly-dev/dayfly/test/awsim/wire"
 )
 
 // patience is how long a start may take on a busy machine.
@@ -45,9 +48,22 @@ func Start(t testing.TB) aws.Config {
 	return cfg
 }
 
+// UnderTest is the variable with the address of another server (LocalStack, a moto elsewhere, AWS), which Run then
+// returns in place of a moto_server: AWS_UNDER_TEST=http://127.0.0.1:4566, or https://sqs.eu-west-1.amazonaws.com. The
+// usual AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION count.
+const UnderTest = "AWS_UNDER_TEST"
+
 // Run starts a moto_server and returns the configuration of a client of it, and what ends it. Where there is none
 // on this machine, the error is ErrMissing.
 func Run(ctx context.Context) (cfg aws.Config, stop func(), err error) {
+	if address := os.Getenv(UnderTest); address != "" {
+		cfg = awsim.ClientConfig(address, sigv4.Credentials{
+			AccessKeyID: cmp.Or(os.Getenv("AWS_ACCESS_KEY_ID"), wire.Account), SecretAccessKey: cmp.Or(os.Getenv("AWS_SECRET_ACCESS_KEY"), "test"),
+			SessionToken: os.Getenv("AWS_SESSION_TOKEN"),
+		})
+		cfg.Region = cmp.Or(os.Getenv("AWS_REGION"), cfg.Region)
+		return cfg, func() {}, nil
+	}
 	path, err := exec.LookPath("moto_server")
 	if err != nil {
 		return cfg, nil, fmt.Errorf("%w: %w", ErrMissing, err)
