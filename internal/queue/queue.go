@@ -55,8 +55,8 @@ func (m Outgoing) Check() error {
 
 // Queue is implemented by each kind of queue. Methods may be called concurrently.
 type Queue interface {
-	// Send adds a message, which is text in UTF-8 without the characters that CheckBody refuses. group names its owner (a tenant); implementations may use it
-	// to keep one group from starving the others.
+	// Send adds a message, which is text in UTF-8 without the characters that CheckBody refuses. group names its owner
+	// (a tenant); implementations may use it to keep one group from starving the others.
 	Send(ctx context.Context, body []byte, group string) error
 	// SendBatch adds up to MaxBatch messages at once. It returns nil if all were taken, else one error
 	// for each message in their order, nil for those that were taken. A message whose error is not a
