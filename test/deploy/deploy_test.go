@@ -30,6 +30,7 @@ func newSite(t *testing.T) *site {
 	s.copy("../../scripts/destroy", "scripts/destroy", 0o755)
 	s.copy("../../scripts/stacks", "scripts/stacks", 0o644)
 	s.copy("../../infra/guardduty-agents", "infra/guardduty-agents", 0o644)
+	s.copy("../../scripts/changesets", "scripts/changesets", 0o644)
 	for _, name := range []string{"pool", "controlplane", "network", "artifacts"} {
 		s.copy("../../infra/transformed/"+name+".json", "infra/transformed/"+name+".json", 0o644)
 	}
@@ -70,7 +71,7 @@ func (s *site) run(script, answer string, env ...string) (said string, calls []s
 	cmd := exec.CommandContext(s.t.Context(), filepath.Join(s.root, "scripts", script))
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Join(s.root, "stand-ins") + ":" + os.Getenv("PATH"), "HOME=" + s.root, "STATE=" + s.state,
-		"AWS_REGION=eu-west-1", "VERSION=v1.0.0", "DRAIN_LOOK=0", "ROLE_WAIT=0",
+		"AWS_REGION=eu-west-1", "VERSION=v1.0.0", "DRAIN_LOOK=0", "ROLE_WAIT=0", "CHANGE_WAIT=0",
 	}, env...)
 	cmd.Stdin = strings.NewReader(answer)
 	out, err := cmd.CombinedOutput()
