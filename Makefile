@@ -119,7 +119,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (10s)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz $(PKG)
 
 .PHONY: deploy
-deploy: ## Deploy to the AWS account of the CLI's credentials: shows the plan, asks once (POOL=, PARAMETERS=, PLAN=1)
+deploy: ## Deploy to the AWS account of the CLI's credentials: shows the plan, asks once (POOL=, PARAMETERS=, PLAN=changeset or 1)
 	@VERSION='$(VERSION)' scripts/deploy
 
 .PHONY: destroy
