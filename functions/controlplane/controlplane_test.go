@@ -27,6 +27,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 func sample(t *testing.T, name string) []byte {
@@ -215,6 +216,11 @@ func TestHandle_APassMovesWhatTimeMoves(t *testing.T) {
 		w.ok("GET", "/v1/workflows/"+wf.ID, adminToken, "", &wf)
 		if wf.State != workflow.Failed || wf.Reason != workflow.ReasonExpiredInQueue {
 			t.Errorf("workflow is %s (%s)", wf.State, wf.Reason)
+		}
+		tmpl, err := templates.Load("../../infra/transformed/controlplane.json")
+		w.must(err)
+		if n, err := tmpl.Counted("PassMetric", w.log.String()); err != nil || n != 2 {
+			t.Errorf("the metric counts %d passes of 2 (%v): %s", n, err, w.log.String())
 		}
 	}
 }

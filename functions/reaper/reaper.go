@@ -57,16 +57,18 @@ func (f *function) Handle(ctx context.Context, raw json.RawMessage) error {
 	ctx, cancel := boot.Until(ctx, margin)
 	defer cancel()
 	if e.sweep {
-		return f.sweep(ctx)
+		f.sweep(ctx)
+		return nil
 	}
 	f.log.DebugContext(ctx, "task changed", "job_id", e.task.Workflow, "attempt", e.task.Attempt, "task", e.task.Ref,
 		"phase", string(e.task.Phase), "version", e.version)
 	return f.reaper.Ended(ctx, e.task)
 }
 
-func (f *function) sweep(ctx context.Context) error {
+// sweep logs its error and does not return it: Lambda would repeat it, and then keep it with the dead letters, where an
+// alarm rings until somebody takes it out. The next tick sweeps again, and an alarm counts sweeps without an error.
+func (f *function) sweep(ctx context.Context) {
 	out, err := f.reaper.Sweep(ctx)
 	f.log.InfoContext(ctx, "sweep ended", "actions", len(out.Actions), "spared", len(out.Spared),
 		"deferred", out.Deferred, "refused", len(out.Refused), "err", err)
-	return err
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/redact"
 	"github.com/dayfly-dev/dayfly/internal/store/memory"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 const task = "arn:aws:ecs:us-east-1:123456789012:task/dayfly/0123456789abcdef0123456789abcdef"
@@ -50,6 +51,7 @@ type world struct {
 
 	mu      sync.Mutex
 	away    bool
+	log     strings.Builder
 	tasks   []launcher.Task
 	stopped []string
 }
@@ -118,7 +120,8 @@ func newWorld(t *testing.T, cfg reaper.Config) *world {
 	w.must(w.plane.Launch(ctx, w.pool, w.job.ID, api.Launch{Attempt: 1, Kind: api.LaunchAccepted, Task: task}))
 	upstream, err := client.New(client.Config{URL: "https://cp.example.com", Token: func() redact.String { return redact.New(token) }, HTTPClient: &http.Client{Transport: w}})
 	w.must(err)
-	w.f = &function{log: slog.New(slog.DiscardHandler), reaper: reaper.New(upstream, w, cfg)}
+	cfg.Log = slog.New(slog.NewJSONHandler(&w.log, nil))
+	w.f = &function{log: cfg.Log, reaper: reaper.New(upstream, w, cfg)}
 	return w
 }
 
@@ -217,6 +220,42 @@ func TestHandle_AnEndThatCannotBeReportedIsAnError(t *testing.T) {
 	w.must(w.f.Handle(t.Context(), w.event("ecs-task-stopped")))
 	if wf := w.state(); wf.State != workflow.Failed {
 		t.Errorf("workflow is %s", wf.State)
+	}
+}
+
+// Lambda would repeat a failed sweep, and then keep it with the dead letters: the next tick comes sooner. On a new stack
+// the first ticks fail, until somebody fills its secrets.
+func TestHandle_AFailedSweepIsOnlyNotCounted(t *testing.T) {
+	w := newWorld(t, reaper.Config{Instance: "stack"})
+	ctx, cancel := context.WithTimeout(t.Context(), margin+500*time.Millisecond)
+	defer cancel()
+	w.setAway(true)
+	w.must(w.f.Handle(ctx, sample(t, "sweep")))
+	w.counts("SweepMetric", 0)
+	w.setAway(false)
+	w.must(w.f.Handle(t.Context(), sample(t, "sweep")))
+	w.counts("SweepMetric", 1)
+	if !strings.Contains(w.log.String(), "connection refused") {
+		t.Errorf("the log does not say why: %s", w.log.String())
+	}
+}
+
+func TestHandle_TasksThatNeverRanAreCounted(t *testing.T) {
+	w := newWorld(t, reaper.Config{Instance: "stack"})
+	w.must(w.f.Handle(t.Context(), w.event("ecs-task-stopped")))
+	w.counts("UnstartedMetric", 0)
+	w.must(w.f.Handle(t.Context(), w.event("ecs-task-failed-to-start")))
+	w.counts("UnstartedMetric", 1)
+}
+
+// counts expects that a metric filter of the stack counts so many lines of the log.
+func (w *world) counts(filter string, want int) {
+	w.t.Helper()
+	tmpl, err := templates.Load("../../infra/transformed/pool.json")
+	w.must(err)
+	got, err := tmpl.Counted(filter, w.log.String())
+	if err != nil || got != want {
+		w.t.Errorf("%s counts %d lines (%v), want %d: %s", filter, got, err, want, w.log.String())
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/queue/memory"
 	"github.com/dayfly-dev/dayfly/internal/task"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 var (
@@ -120,7 +121,9 @@ func (w *world) Launch(ctx context.Context, r launcher.Request) (launcher.Task, 
 func (w *world) dispatcher(t *testing.T, q dispatcher.Queue, cfg dispatcher.Config) *dispatcher.Dispatcher {
 	t.Helper()
 	cfg.Relay = func(string) string { return "http://127.0.0.1:7" }
-	cfg.Log = slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	if cfg.Now == nil {
 		cfg.Now = func() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return w.now }
 	}
@@ -627,4 +630,19 @@ func TestLoop_TellsHowEachMessageEnded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The alarm over waiting launches reads this line.
+func TestHandle_AMetricCountsRefusals(t *testing.T) {
+	w := newWorld()
+	w.now = sent.Add(901 * time.Second)
+	w.launchErr = func(int, launcher.Request) error { return refuse(workflow.ReasonCapacity) }
+	w.dispatcher(t, nil, dispatcher.Config{Log: slog.New(slog.NewJSONHandler(&w.log, nil))}).Handle(t.Context(), message(t))
+	tmpl, err := templates.Load("../../infra/transformed/pool.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := tmpl.Counted("LaunchWaitMetric", w.log.String()); err != nil || n == 0 || !strings.Contains(w.log.String(), `"waited_s":901`) {
+		t.Errorf("%d refusals (%v): %s", n, err, w.log.String())
+	}
 }

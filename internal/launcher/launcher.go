@@ -183,6 +183,8 @@ type Task struct {
 	Text      string // when stopped: why, in a sentence
 
 	Reason workflow.Reason // when stopped: the cause of its end, where that is known (see workflow.Reason.EndsTask)
+
+	Unstarted bool // when stopped: its launcher says that it never ran
 }
 
 // ExitReason returns what an exit code of the runner says by itself; empty if it says nothing.

@@ -42,7 +42,7 @@ func TestParseEvent_ReadsWhatECSSends(t *testing.T) {
 			t.Phase, t.ExitCode, t.Text = launcher.Stopped, code(1), "the runner ended with exit code 1"
 		}), 7},
 		"failed-to-start": {with(func(t *launcher.Task) {
-			t.Phase = launcher.Stopped
+			t.Phase, t.Unstarted = launcher.Stopped, true
 			t.Text = "the resources of the task could not be set up: check the execution role, and that the subnet reaches the registry, Secrets Manager and CloudWatch Logs; ResourceInitializationError: unable to pull secrets or registry auth: execution resource retrieval failed"
 		}), 3},
 		// After the warning the runner still has two minutes.

@@ -38,6 +38,7 @@ func (v view) task() launcher.Task {
 	}
 	if t.Phase == launcher.Stopped {
 		t.ExitCode, t.Text, t.Reason = v.runner().ExitCode, v.sentence(), v.reason()
+		t.Unstarted = v.StopCode == "TaskFailedToStart"
 	}
 	return t
 }

@@ -41,6 +41,7 @@ type Resource struct {
 	Properties          map[string]any
 	DeletionPolicy      string
 	UpdateReplacePolicy string
+	DependsOn           any
 	Metadata            map[string]any
 }
 

@@ -104,3 +104,22 @@ func TestDeploy_TellsWhatCannotBeDecided(t *testing.T) {
 		t.Errorf("an unknown attribute: %v", err)
 	}
 }
+
+func TestCounted_ReadsThePatternsOfTheTemplates(t *testing.T) {
+	for pattern, want := range map[string]int{
+		`{ $.msg = "a" }`: 4, `{ ($.msg = "a") && ($.err IS NULL) }`: 1, `{ ($.msg = "a") && ($.on IS TRUE) }`: 1,
+		`{ $.msg = "b" }`: 0, `{ $.waited > 3 }`: -1, `{ ($.msg = "a") && ($.err EXISTS) }`: -1, `msg`: -1,
+	} {
+		tmpl := templates.Template{Resources: map[string]templates.Resource{
+			"F": {Type: "AWS::Logs::MetricFilter", Properties: map[string]any{"FilterPattern": pattern}},
+		}}
+		log := `{"msg":"a","err":null}` + "\n" + `{"msg":"a","err":"x","on":true}` + "\nSTART a\n" + `{"msg":"a","on":"true"}` + "\n" + `{"msg":"a"}` + "\n"
+		n, err := tmpl.Counted("F", log)
+		if err != nil {
+			n = -1
+		}
+		if n != want {
+			t.Errorf("%s: got %d, want %d", pattern, n, want)
+		}
+	}
+}
