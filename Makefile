@@ -123,7 +123,7 @@ deploy: ## Deploy to the AWS account of the CLI's credentials: shows the plan, a
 	@VERSION='$(VERSION)' scripts/deploy
 
 .PHONY: destroy
-destroy: ## Drain and delete a deployment, and list the resources that stay (POOL=, CONTROL_PLANE=1, PLAN=1)
+destroy: ## Drain and delete a deployment, and list the resources that stay (POOL=, CONTROL_PLANE=1, KEEP_LOGS=1, PLAN=1)
 	@scripts/destroy
 
 .PHONY: demo

@@ -133,6 +133,7 @@ resource "aws_cloudformation_stack" "pool" {
     ArtifactRetentionDays    = tostring(var.artifact_retention_days)
     ArtifactReaders          = join(",", var.artifact_readers)
     AlarmTopicArn            = var.alarm_topic_arn
+    ContainerInsights        = var.container_insights
     LogLevel                 = var.log_level
     ReaperDryRun             = tostring(var.reaper_dry_run)
   }

@@ -531,6 +531,16 @@ variable "alarm_topic_arn" {
   }
 }
 
+variable "container_insights" {
+  description = "Whether ECS measures the cluster and its tasks (Container Insights). Nothing of Dayfly reads these metrics, which AWS charges for."
+  type        = string
+  default     = "disabled"
+  validation {
+    condition     = contains(["disabled", "enabled", "enhanced"], var.container_insights)
+    error_message = "It is one of disabled, enabled, enhanced."
+  }
+}
+
 variable "log_level" {
   description = "The log level of the functions."
   type        = string

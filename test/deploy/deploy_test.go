@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dayfly-dev/dayfly/test/awsim/templates"
 )
 
 // site is a checkout with stand-ins, and what they keep.
@@ -264,7 +266,8 @@ func TestDestroy(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, said)
 	}
-	before(t, calls, "pool update main --disabled", "ecs list-tasks", "delete-stack --stack-name dayfly-main", "wait stack-delete-complete --stack-name dayfly-main", "delete-stack --stack-name dayfly-control")
+	before(t, calls, "pool update main --disabled", "ecs list-tasks", "delete-stack --stack-name dayfly-main", "wait stack-delete-complete --stack-name dayfly-main",
+		"delete-log-group .*dayfly-main-ReaperLogs-1A", "delete-log-group .*dayfly-main-Network-1A2B-FlowLogs-3C", "delete-stack --stack-name dayfly-control", "delete-log-group .*dayfly-control-ControlPlaneLogs-1A")
 	for _, want := range []string{
 		"s3://dayfly-main-StateBucket", "s3://dayfly-main-ArtifactsBucket", "table dayfly-control-Table", "s3://dayfly-control-LogBucket", "s3://dayfly-control-AuditBucket", "dayfly-artifacts", "/aws/ecs/containerinsights/", "2 tasks run", "1 tasks run",
 	} {
@@ -280,6 +283,38 @@ func TestDestroy(t *testing.T) {
 	}
 	if said, calls, err := s.run("destroy", "", "YES=1", "DRAIN=0"); err == nil || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "delete-stack") }) {
 		t.Errorf("it deletes what still runs: %v: %s", err, said)
+	}
+}
+
+// Logs stay where that is asked for; else they go after their stack, and are listed before it.
+func TestDestroy_KeepsLogs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	run := func(script string, env ...string) (string, []string, error) {
+		t.Helper()
+		if said, _, err := s.run("deploy", "", "YES=1"); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		return s.run(script, "", append(env, "YES=1")...)
+	}
+	said, calls, err := run("destroy", "KEEP_LOGS=1", "CONTROL_PLANE=1")
+	if err != nil || !strings.Contains(said, "the log groups of the deleted stacks") || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "delete-log-group") }) {
+		t.Errorf("%v: %s\n%s", err, said, strings.Join(calls, "\n"))
+	}
+	s.keep("broken", "list-stack-resources")
+	if said, calls, err = run("destroy"); err == nil || slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "delete-stack") }) {
+		t.Errorf("it deletes a stack whose log groups it cannot see: %v: %s", err, said)
+	}
+	for _, name := range []string{"pool", "controlplane", "network"} {
+		tmpl, err := templates.Load("../../infra/transformed/" + name + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for group, r := range tmpl.Resources {
+			if r.Type == "AWS::Logs::LogGroup" && r.DeletionPolicy != "RetainExceptOnCreate" {
+				t.Errorf("%s: %s goes with its stack", name, group)
+			}
+		}
 	}
 }
 

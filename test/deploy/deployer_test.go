@@ -107,7 +107,9 @@ func asksOf(t *testing.T, line string) (out []templates.Request) {
 	resource := ""
 	switch service {
 	case "cloudformation":
-		resource = "arn:aws:cloudformation" + ofAccount + "stack/" + option("stack-name") + "/0a"
+		if resource = option("stack-name"); !strings.HasPrefix(resource, "arn:") {
+			resource = "arn:aws:cloudformation" + ofAccount + "stack/" + resource + "/0a"
+		}
 		if option("stack-name") == "" {
 			resource = "*"
 		} else {
@@ -127,6 +129,8 @@ func asksOf(t *testing.T, line string) (out []templates.Request) {
 				out = append(out, templates.Request{Action: action, Resource: "arn:aws:s3:::" + bucket + "/templates/0a.template"})
 			}
 		}
+	case "logs":
+		resource = logs + option("log-group-name")
 	case "s3":
 		i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "s3://") })
 		resource = "arn:aws:s3:::" + strings.TrimPrefix(words[i], "s3://")

@@ -109,10 +109,10 @@ var scans = []scan{
 			return p["LifecyclePolicy"] != nil && p["RepositoryPolicyText"] == nil
 		},
 		Spoil: sets("LifecyclePolicy", nil)},
-	{IDs: "ECS.12, CKV_AWS_65", Types: "AWS::ECS::Cluster",
+	{IDs: "ECS.12, CKV_AWS_65", Types: "AWS::ECS::Cluster", Why: "Nothing reads its metrics, and AWS charges for each; `ContainerInsights` turns it on.",
 		Holds: func(_ *templates.Stack, p map[string]any) bool {
 			return is(p, "enabled", "ClusterSettings", "0", "Value")
-		}, Spoil: sets("ClusterSettings", nil)},
+		}},
 	{IDs: "ECS.8, ECS.18, CKV_AWS_97", Types: "AWS::ECS::TaskDefinition",
 		Holds: func(_ *templates.Stack, p map[string]any) bool {
 			volumes, _ := p["Volumes"].([]any)
