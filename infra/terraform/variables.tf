@@ -226,7 +226,7 @@ variable "reserve_concurrency" {
 }
 
 variable "network_mode" {
-  description = "endpoints-only: private subnets without Internet access, AWS through endpoints. nat: private subnets of yours that have Internet access. public: public subnets, no inbound connections."
+  description = "endpoints-only: private subnets without Internet access, AWS through endpoints. nat: private subnets with a NAT gateway, or yours that have Internet access. public: public subnets, no inbound connections."
   type        = string
   default     = "endpoints-only"
   validation {
@@ -236,7 +236,7 @@ variable "network_mode" {
 }
 
 variable "vpc_id" {
-  description = "The VPC of the tasks. Empty creates one (endpoints-only and public)."
+  description = "The VPC of the tasks. Empty creates one."
   type        = string
   default     = ""
   validation {

@@ -83,7 +83,7 @@ func TestFigures_AreThoseOfTheTemplates(t *testing.T) {
 	for file, figures := range map[string][]string{
 		"docs/figures.md": {
 			poolCounts, controlCounts, fmt.Sprintf("%d endpoints × %d zones × $0.01 × H | $%.2f", endpoints, zones, private),
-			fmt.Sprintf("× H, and $0.045/GB | $%.2f; 300 MB of providers a job are $%.2f per 1,000 jobs", nat, 300*0.045),
+			fmt.Sprintf("× H, and $0.045/GB | $%.2f; 300 MB of providers a job are $%.2f per 1,000 jobs; $%.2f with both zones", nat, 300*0.045, nat*float64(zones)),
 			fmt.Sprintf("$0 idle; $%.2f per 1,000 jobs of 330 s", address), fmt.Sprintf("| $%.2f on ARM", arm),
 			fmt.Sprintf("alarms $%.2f", 0.10*float64(len(watches(pool))+len(watches(control)))+2*0.30),
 			fmt.Sprintf("idle control plane: $%.2f a month", month), fmt.Sprintf("| as above | $%.2f |", month), fmt.Sprintf("**$%.2f** |\n", team),

@@ -52,6 +52,7 @@ var places = []struct {
 	{"AWS::EC2::FlowLog", "iam:PassRole", on(aRole), passed("vpc-flow-logs")},
 	{"AWS::ECS::TaskDefinition", "iam:PassRole", on(aRole), passed("ecs-tasks")},
 	{"*", "iam:PassRole", on(aRole), passed("SERVICE")},
+	{"AWS::EC2::NatGateway", "iam:CreateServiceLinkedRole", on(iam + "/aws-service-role/ec2-nat-gateway.amazonaws.com/AWSServiceRoleForNATGateway"), nil},
 	{"AWS::ECS::Cluster", "iam:CreateServiceLinkedRole", on(iam + "/aws-service-role/ecs.amazonaws.com/AWSServiceRoleForECS"), nil},
 	{"*", "iam:CreateRole iam:PutRolePolicy iam:DeleteRolePolicy iam:PutRolePermissionsBoundary", on(iam+"/dayfly-stack/dayfly/NAME", aRole), bounded},
 	{"*", "iam:AttachRolePolicy iam:DetachRolePolicy", on(iam + "/dayfly-stack/dayfly/dayfly-artifacts-ApiGatewayLogsRole-1A2B"), map[string]string{
@@ -74,6 +75,8 @@ var places = []struct {
 	{"AWS::EC2::Subnet", "ec2:CreateSubnet", on(ec2+"subnet/s-1", ec2+"vpc/vpc-1"), nil},
 	{"AWS::EC2::Subnet", "*", on(ec2 + "subnet/s-1"), nil},
 	{"AWS::EC2::InternetGateway", "*", on(ec2 + "internet-gateway/igw-1"), nil},
+	{"AWS::EC2::NatGateway", "ec2:CreateNatGateway", on(ec2+"natgateway/nat-1", ec2+"vpc/vpc-1"), nil},
+	{"AWS::EC2::NatGateway", "ec2:*", on(ec2 + "natgateway/nat-1"), nil},
 	{"AWS::EC2::VPCGatewayAttachment", "*", on(ec2+"internet-gateway/igw-1", ec2+"vpc/vpc-1"), nil},
 	{"AWS::EC2::RouteTable", "ec2:CreateRouteTable", on(ec2+"route-table/rtb-1", ec2+"vpc/vpc-1"), nil},
 	{"AWS::EC2::SubnetRouteTableAssociation", "*", on(ec2+"route-table/rtb-1", ec2+"subnet/s-1"), nil},
@@ -115,6 +118,7 @@ var byHand = []struct{ kind, actions, why string }{
 	{"AWS::CloudFormation::Stack", "cloudformation:TagResource s3:GetObject", "a nested stack has tags, and its template lies in a bucket"},
 	{"AWS::DynamoDB::Table", "kms:ReEncryptFrom kms:ReEncryptTo kms:GenerateDataKey kms:GenerateDataKeyWithoutPlaintext",
 		"what a table asks of its key (DynamoDB developer guide, \"Authorizing use of a customer managed key\")"},
+	{"AWS::EC2::NatGateway", "iam:CreateServiceLinkedRole", "the role with which a regional gateway allocates addresses (VPC user guide, \"Using service-linked roles for VPC\")"},
 	{"AWS::SecretsManager::Secret", "kms:GenerateDataKey kms:Decrypt kms:Encrypt", "what a secret asks of its key (Secrets Manager API reference, CreateSecret and UpdateSecret)"},
 }
 
@@ -138,6 +142,7 @@ var excused = []struct{ kind, actions, property, why string }{
 	{"AWS::DynamoDB::Table", "dynamodb:PutResourcePolicy dynamodb:DeleteResourcePolicy", "ResourcePolicy", ""},
 	{"AWS::DynamoDB::Table", "dynamodb:CreateTableReplica dynamodb:AssociateTableReplica dynamodb:BatchWriteItem dynamodb:DeleteItem dynamodb:GetItem dynamodb:PutItem dynamodb:Query dynamodb:Scan dynamodb:UpdateItem iam:CreateServiceLinkedRole", "", "for replicas, which are of AWS::DynamoDB::GlobalTable"},
 	{"AWS::EC2::FlowLog", "iam:CreateServiceLinkedRole s3:GetBucketPolicy s3:PutBucketPolicy", "LogDestination", ""},
+	{"AWS::EC2::NatGateway", "ec2:AssociateNatGatewayAddress ec2:DisassociateNatGatewayAddress ec2:AssignPrivateNatGatewayAddress ec2:UnassignPrivateNatGatewayAddress", "", "a regional gateway allocates its addresses itself"},
 	{"AWS::EC2::Subnet", "ec2:AssociateSubnetCidrBlock ec2:DisassociateSubnetCidrBlock", "Ipv6CidrBlock", ""},
 	{"AWS::EC2::VPC", "ec2:ModifyVpcTenancy", "InstanceTenancy", ""},
 	{"AWS::EC2::VPC", "ec2:CreateVpcEncryptionControl", "", "the templates ask for no encryption between instances"},
@@ -277,7 +282,9 @@ var branches = map[string]string{
 	"ArtifactsAreRead":      "ArtifactReaders=arn:aws:iam::123456789012:role/reader",
 	"AuditLock":             "AuditLockDays=365",
 	"Bounded":               "PermissionsBoundaryArn=arn:aws:iam::123456789012:policy/deployer-Boundary",
+	"CreateNatVpc":          "NetworkMode=nat",
 	"CreatePublicVpc":       "NetworkMode=public",
+	"CreateWayOut":          "NetworkMode=nat",
 	"CreateVpc":             "VpcId=vpc-01234567 SubnetIds=subnet-1,subnet-2 RouteTableIds=rtb-1",
 	"DeliveriesNameSecrets": "DeliverySecrets=" + deliverySecrets,
 	"Downloads":             "EngineDownloads=tofu",

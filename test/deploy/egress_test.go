@@ -120,7 +120,7 @@ func TestParameters_TogetherOrRefused(t *testing.T) {
 		{"", ""},
 		{"NetworkMode=public S3PrefixListId=", ""},
 		{"S3PrefixListId=", "Set S3PrefixListId"},
-		{"NetworkMode=nat", "Set VpcId and SubnetIds"},
+		{"NetworkMode=nat", ""},
 		{"NetworkMode=nat VpcId=vpc-01234567", "Set SubnetIds"},
 		{"NetworkMode=nat VpcId=vpc-01234567 SubnetIds=subnet-1", ""},
 		{"SubnetIds=subnet-1", "Set VpcId"},

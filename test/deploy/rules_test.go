@@ -26,8 +26,9 @@ var kept = map[string]string{
 // modes are the parameters with which the templates differ.
 var modes = map[string]map[string]string{
 	"endpoints-only": {}, "public": {"NetworkMode": "public"},
-	"nat": {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
-	"key": {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000", "ControlPlaneRoleArn": "arn:aws:iam::210987654321:role/dayfly-stack/control", "ApiGatewayLogs": "true"},
+	"created nat": {"NetworkMode": "nat"},
+	"nat":         {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
+	"key":         {"KmsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/0000", "ControlPlaneRoleArn": "arn:aws:iam::210987654321:role/dayfly-stack/control", "ApiGatewayLogs": "true"},
 }
 
 // D1: the templates as they are deployed keep the rules of reviewers, in every mode.

@@ -23,7 +23,7 @@ type scan struct {
 
 // The types of which no scanner demands anything that these templates could keep or break.
 var unscanned = strings.Fields(`
-	AWS::ApiGateway::Account AWS::EC2::FlowLog AWS::EC2::InternetGateway AWS::EC2::Route AWS::EC2::RouteTable
+	AWS::ApiGateway::Account AWS::EC2::FlowLog AWS::EC2::InternetGateway AWS::EC2::NatGateway AWS::EC2::Route AWS::EC2::RouteTable
 	AWS::EC2::SubnetRouteTableAssociation AWS::EC2::VPCEndpoint AWS::EC2::VPCGatewayAttachment AWS::Events::Rule
 	AWS::Lambda::EventInvokeConfig AWS::Lambda::EventSourceMapping AWS::Logs::MetricFilter AWS::Scheduler::Schedule`)
 

@@ -46,6 +46,7 @@ func TestDeploy_EveryModeIsDecided(t *testing.T) {
 	key := "arn:aws:kms:us-east-1:123456789012:key/0000"
 	for name, more := range map[string]map[string]string{
 		"endpoints": {}, "public": {"NetworkMode": "public"},
+		"created": {"NetworkMode": "nat"},
 		"nat":     {"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2"},
 		"brought": {"VpcId": "vpc-01234567", "SubnetIds": "subnet-1,subnet-2", "RouteTableIds": "rtb-1", "EgressCidr": "10.0.0.0/16"},
 	} {
@@ -73,6 +74,31 @@ func TestDeploy_EveryModeIsDecided(t *testing.T) {
 	}
 	deploy(t, "controlplane", map[string]string{"KmsKeyArn": key})
 	deploy(t, "controlplane", map[string]string{"WakeElsewhere": "arn:aws:lambda:*:210987654321:function:dayfly-wake-*"})
+}
+
+// A VPC that is created has the way out of its mode, and one only.
+func TestDeploy_ACreatedVPCHasTheWayOutOfItsMode(t *testing.T) {
+	for mode, want := range map[string]string{"endpoints-only": "", "public": "GatewayId InternetGateway", "nat": "NatGatewayId NatGateway"} {
+		n := deploy(t, "network", map[string]string{"NetworkMode": mode})
+		var got []string
+		for _, route := range n.Of("AWS::EC2::Route") {
+			for _, by := range []string{"GatewayId", "NatGatewayId"} {
+				if n.Resources[route].Properties[by] != nil {
+					got = append(got, by+" "+map[string]string{"GatewayId": "InternetGateway", "NatGatewayId": "NatGateway"}[by])
+				}
+			}
+		}
+		if strings.Join(got, ", ") != want || len(n.Of("AWS::EC2::InternetGateway")) != len(got) {
+			t.Errorf("%s: %v, want %q", mode, got, want)
+		}
+	}
+	nat := deploy(t, "network", map[string]string{"NetworkMode": "nat"}).Resources["NatGateway"]
+	if p := nat.Properties; p["AvailabilityMode"] != "regional" || p["VpcId"] == nil || p["SubnetId"] != nil || nat.DependsOn != "InternetGatewayAttachment" {
+		t.Errorf("the gateway serves no zone: %v", nat)
+	}
+	if taken := deploy(t, "network", map[string]string{"NetworkMode": "nat", "VpcId": "vpc-01234567", "SubnetIds": "subnet-1"}); len(taken.Of("AWS::EC2::NatGateway")) != 0 {
+		t.Error("a VPC of somebody else gets a gateway")
+	}
 }
 
 // Every ARN is of the partition that is deployed to. SAM writes that in which it runs.

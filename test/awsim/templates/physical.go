@@ -51,6 +51,7 @@ func (d *deployment) invent(logical, attribute string, r Resource) (any, bool) {
 		"AWS::EC2::Subnet":          {"": ec2("subnet")},
 		"AWS::EC2::RouteTable":      {"": ec2("rtb")},
 		"AWS::EC2::InternetGateway": {"": ec2("igw")},
+		"AWS::EC2::NatGateway":      {"": ec2("nat")},
 		"AWS::EC2::VPCEndpoint":     {"": ec2("vpce")},
 	}
 	if r.Type == "AWS::CloudFormation::Stack" {
