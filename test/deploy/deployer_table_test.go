@@ -97,7 +97,7 @@ var places = []struct {
 	{"AWS::Lambda::EventSourceMapping", "*", on("arn:aws:lambda" + ofAccount + "event-source-mapping:0a"), nil},
 	{"AWS::Lambda::*", "*", on(aFunction, aFunction+":$LATEST", "arn:aws:lambda"+ofAccount+"function:dayfly-wake-STACK"), nil},
 	{"AWS::Logs::LogGroup", "logs:DescribeLogGroups", on(logs + ":log-stream:"), nil},
-	{"AWS::Logs::*", "*", on(logs+"NAME", logs+"/aws/vendedlogs/STACK-api"), nil},
+	{"AWS::Logs::*", "*", on(logs+"NAME", logs+"/aws/vendedlogs/STACK-api-0a1b2c3d"), nil},
 	{"AWS::SQS::*", "*", on("arn:aws:sqs" + ofAccount + "NAME"), nil},
 	{"AWS::Scheduler::Schedule", "*", on("arn:aws:scheduler" + ofAccount + "schedule/default/NAME"), nil},
 	{"AWS::SecretsManager::Secret", "secretsmanager:CreateSecret", on(aSecret + "STACK-LOGICAL-0a1b2c3d-abcdef"), map[string]string{getOf: "dayfly"}},

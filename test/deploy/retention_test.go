@@ -62,3 +62,19 @@ func TestAuditTrail_ALongLockIsConfirmed(t *testing.T) {
 		}
 	}
 }
+
+// What outlives its stack does not keep a later stack of the same name from being made.
+func TestRetained_LeavesTheNextStackItsNames(t *testing.T) {
+	everyBranch(t, func(branch string, s *templates.Stack) {
+		for logical, r := range s.Resources {
+			if !strings.HasPrefix(r.DeletionPolicy, "Retain") || r.Type == "AWS::ECR::Repository" { // of which make deploy speaks before
+				continue
+			}
+			for _, key := range []string{"LogGroupName", "BucketName", "TableName", "Name"} {
+				if name := templates.Text(r.Properties[key]); name != "" && !strings.Contains(name, "0a1b2c3d") {
+					t.Errorf("%s: %s stays, and the next stack gives %q to its own", branch, logical, name)
+				}
+			}
+		}
+	})
+}
