@@ -48,25 +48,25 @@ func granted(s *templates.Stack, of ...string) (out []templates.Statement) {
 
 // commands are the CLI's commands that are not one call of the same name. What a waiter asks is what it waits for.
 var commands = map[string]string{
-	"sts get-caller-identity":                      "", // IAM does not ask after it
-	"configure get":                                "",
-	"cloudformation wait":                          "cloudformation:DescribeStacks",
-	"cloudformation deploy":                        "cloudformation:DescribeStacks cloudformation:CreateChangeSet cloudformation:DescribeChangeSet cloudformation:ExecuteChangeSet cloudformation:TagResource cloudformation:GetTemplateSummary",
-	"cloudformation delete-stack":                  "cloudformation:DeleteStack",
-	"iam wait":                                     "iam:GetRole",
-	"apigateway get-account":                       "apigateway:GET",
-	"ecr get-login-password":                       "ecr:GetAuthorizationToken",
-	"cloudformation create-change-set":             "cloudformation:CreateChangeSet cloudformation:TagResource",
-	"s3 cp":                                        "s3:PutObject",
-	"s3 rm":                                        "s3:DeleteObject",
-	"s3 mb":                                        "s3:CreateBucket",
-	"s3 rb":                                        "s3:DeleteBucket",
-	"lambda get-account-settings":                  "lambda:GetAccountSettings",
-	"service-quotas get-service-quota":             "servicequotas:GetServiceQuota",
+	"sts get-caller-identity":          "", // IAM does not ask after it
+	"configure get":                    "",
+	"cloudformation wait":              "cloudformation:DescribeStacks",
+	"cloudformation deploy":            "cloudformation:DescribeStacks cloudformation:CreateChangeSet cloudformation:DescribeChangeSet cloudformation:ExecuteChangeSet cloudformation:TagResource cloudformation:GetTemplateSummary",
+	"cloudformation delete-stack":      "cloudformation:DeleteStack",
+	"iam wait":                         "iam:GetRole",
+	"apigateway get-account":           "apigateway:GET",
+	"ecr get-login-password":           "ecr:GetAuthorizationToken",
+	"cloudformation create-change-set": "cloudformation:CreateChangeSet cloudformation:TagResource",
+	"s3 cp":                            "s3:PutObject",
+	"s3 rm":                            "s3:DeleteObject",
+	"s3 mb":                            "s3:CreateBucket",
+	"s3 rb":                            "s3:DeleteBucket",
+	"lambda get-account-settings":      "lambda:GetAccountSettings",
+	"service-quotas get-service-quota": "servicequotas:GetServiceQuota",
 	"service-quotas get-aws-default-service-quota": "servicequotas:GetAWSDefaultServiceQuota",
-	"ecs list-tasks":                               "ecs:ListTasks",
-	"ecs describe-tasks":                           "ecs:DescribeTasks",
-	"iam create-service-linked-role":               "iam:CreateServiceLinkedRole",
+	"ecs list-tasks":                 "ecs:ListTasks",
+	"ecs describe-tasks":             "ecs:DescribeTasks",
+	"iam create-service-linked-role": "iam:CreateServiceLinkedRole",
 }
 
 // pushes are the calls of docker push: of a registry, by its protocol (ECR user guide, "Required IAM permissions").
