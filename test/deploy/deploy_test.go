@@ -354,7 +354,6 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		"a repository of no stack":    {"repositories/dayfly-runner", "", nil, "there is a repository dayfly-runner"},
 		"a VPC without subnets":       {"", "", []string{"PARAMETERS=NetworkMode=public VpcId=vpc-01234567"}, "SubnetIds"},
 		"a VPC without route tables":  {"", "", []string{"PARAMETERS=VpcId=vpc-01234567 SubnetIds=subnet-1"}, "RouteTableIds"},
-		"nat without a VPC":           {"", "", []string{"PARAMETERS=NetworkMode=nat"}, "VpcId"},
 		"somebody's control plane":    {"", "", []string{"SERVICE_URL=https://dayfly.example.com"}, "DAYFLY_API_TOKEN"},
 		"a name of 21 characters":     {"", "", []string{"NAME=abcdefghijklmnopqrstu"}, "up to 20 letters"},
 		"a tag without a value":       {"", "", []string{"TAGS=team=a,owner"}, "TAGS: write KEY=VALUE"},
