@@ -267,7 +267,8 @@ func TestDestroy(t *testing.T) {
 		t.Fatalf("%v: %s", err, said)
 	}
 	before(t, calls, "pool update main --disabled", "ecs list-tasks", "delete-stack --stack-name dayfly-main", "wait stack-delete-complete --stack-name dayfly-main",
-		"delete-log-group .*dayfly-main-ReaperLogs-1A", "delete-log-group .*dayfly-main-Network-1A2B-FlowLogs-3C", "delete-stack --stack-name dayfly-control", "delete-log-group .*dayfly-control-ControlPlaneLogs-1A")
+		"delete-log-group .*dayfly-main-ReaperLogs-1A", "delete-log-group .*dayfly-main-Network-1A2B-FlowLogs-3C", "delete-stack --stack-name dayfly-control", "delete-log-group .*dayfly-control-ControlPlaneLogs-1A",
+		"delete-log-group .*/aws/vendedlogs/dayfly-control-api-0a1b2c3d")
 	for _, want := range []string{
 		"s3://dayfly-main-StateBucket", "s3://dayfly-main-ArtifactsBucket", "table dayfly-control-Table", "s3://dayfly-control-LogBucket", "s3://dayfly-control-AuditBucket", "dayfly-artifacts", "/aws/ecs/containerinsights/", "2 tasks run", "1 tasks run",
 	} {
