@@ -38,9 +38,7 @@ func fetchDirectory(ctx context.Context, r Request) (Fetched, error) {
 		return Fetched{}, err
 	}
 	r.Log("copied %s (%d bytes) from %s", text.Count(to.files, "file"), to.bytes-to.apart, where)
-	if to.states > 0 {
-		r.Log("set aside %s of engine state (*.tfstate): not part of the code", text.Count(to.states, "file"))
-	}
+	to.say(r)
 	return to.module(r, "source.path", top)
 }
 

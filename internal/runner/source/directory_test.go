@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -202,6 +203,11 @@ func TestFetch_LinksThatLeaveTheTreeAreRefusedByName(t *testing.T) {
 		"to the parent":       {"bad": "->.."},
 		"by way of others":    {"a/b/c": "->../..", "bad": "->a/b/c/../etc"},
 		"by way of two links": {"a/b/c": "->../..", "d": "->a/b/c/a", "bad": "->d/b/c/.."},
+		"code of an engine":   {"bad.tf": "->../common/bad.tf"},
+		"a directory":         {"bad": "->../common"},
+		"by a hidden link":    {".shared": "->../common", "bad.tf": "->.shared/bad.tf"},
+		"a lock of providers": {".terraform.lock.hcl": "->../bad"},
+		"states":              {"terraform.tfstate.d": "->../bad"},
 	} {
 		top := tempDir(t)
 		write(t, filepath.Join(top, "app"), files)
@@ -211,6 +217,50 @@ func TestFetch_LinksThatLeaveTheTreeAreRefusedByName(t *testing.T) {
 		if !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), "bad") {
 			t.Errorf("%s: got %v, want a refusal that names bad", name, err)
 		}
+	}
+}
+
+// Linters and people read such files. The code could take a missing one for one that it can do without, so the link
+// stays, and reading it is an error.
+func TestFetch_LinksForToolsMayLeaveTheTree(t *testing.T) {
+	top := tempDir(t)
+	files := map[string]string{
+		"app/main.tf": "x", "app/.tflint.hcl": "->../.tflint.hcl", "app/sub/README.md": "->/usr/share/readme", "app/CODEOWNERS": "->../../OWNERS",
+		"app/.editorconfig": "->main.tf",
+	}
+	write(t, top, files)
+	app := filepath.Join(top, "app")
+	fetch := func(dir string) (log []string, digest, dest string) {
+		dest = filepath.Join(tempDir(t), "work")
+		got, err := source.Fetch(t.Context(), source.Request{Source: api.Source{Directory: dir}, Dest: dest, Roots: []string{top, filepath.Dir(dir)}, Log: func(format string, args ...any) {
+			log = append(log, fmt.Sprintf(format, args...))
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log, got.Digest, dest
+	}
+	log, digest, dest := fetch(app)
+	if want := `left out 3 links out of the source: ".tflint.hcl", "CODEOWNERS", "sub/README.md"`; !slices.Contains(log, want) {
+		t.Errorf("the log is %q, want %s", log, want)
+	}
+	for _, name := range []string{".tflint.hcl", "CODEOWNERS", "sub/README.md"} {
+		if _, err := os.ReadFile(filepath.Join(dest, name)); !errors.Is(err, syscall.ELOOP) {
+			t.Errorf("reading %s: got %v, want %v", name, err, syscall.ELOOP)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(dest, ".editorconfig")); target != "main.tf" {
+		t.Errorf(".editorconfig is %q, %v; want it as it was", target, err)
+	}
+
+	sources := source.Sources{Roots: []string{top}}
+	copied := filepath.Join(tempDir(t), "copy")
+	asked, err := sources.Digest(t.Context(), app, "")
+	if err := errors.Join(err, sources.Copy(t.Context(), app, "", copied)); err != nil {
+		t.Fatal(err)
+	}
+	if again, of, _ := fetch(copied); asked != digest || of != digest || !slices.Equal(again[1:], log[1:]) {
+		t.Errorf("a copy has the digest %s and the log %q, want %s as of the source (asked: %s) and %q", of, again, digest, asked, log)
 	}
 }
 

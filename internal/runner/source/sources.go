@@ -64,7 +64,7 @@ func (s Sources) Digest(ctx context.Context, dir, top string) (string, error) {
 		return "", err
 	}
 	defer from.close()
-	t := &tree{fate: ofDirectory(top), digest: sha256.New(), limits: limits{entries: maxEntries, bytes: maxBytes}}
+	t := &tree{fate: ofDirectory(top), advice: adviceOn(api.Source{}), digest: sha256.New(), limits: limits{entries: maxEntries, bytes: maxBytes}}
 	if err := from.copy(ctx, top, t); err != nil {
 		return "", err
 	}

@@ -11,8 +11,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/disk"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -37,6 +39,8 @@ type tree struct {
 	apart   int64 // of the bytes, those that were set aside
 	states  int   // files that are not part of the code, because they hold state
 	links   []link
+	advice  string   // on links that lead out of the source
+	cut     []string // links that lead out of the source and are left out
 
 	pointers []string // files that stand for others, which are not fetched
 }
@@ -46,6 +50,13 @@ const pointerHead = "version https://git-lfs.github.com/spec/v1\n"
 
 type link struct{ name, target string }
 
+// cut is the target in the copy of a link that leads out of the source: the link itself. Who reads it gets an error,
+// where a missing file could be taken for one that the code can do without.
+func cut(name string) string { return path.Base(name) }
+
+// maxLinksSaid is how many links the log names.
+const maxLinksSaid = 10
+
 func newTree(r Request) (*tree, error) {
 	if err := os.MkdirAll(r.Dest, 0o700); err != nil {
 		return nil, fmt.Errorf("make work directory: %w", err)
@@ -54,7 +65,7 @@ func newTree(r Request) (*tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open work directory: %w", err)
 	}
-	t := &tree{root: root, owner: r.Owner, aside: r.Aside, limits: limits{
+	t := &tree{root: root, owner: r.Owner, aside: r.Aside, advice: adviceOn(r.Source), limits: limits{
 		entries: cmp.Or(r.limits.entries, maxEntries),
 		bytes:   cmp.Or(r.limits.bytes, maxBytes),
 	}}
@@ -165,7 +176,8 @@ func (t *tree) copy(to io.Writer, content io.Reader) error {
 	return err
 }
 
-// link notes a symbolic link, and refuses one that leaves the tree by its own text.
+// link notes a symbolic link. One that leads out of the tree by its own text is refused, unless only tools beside the
+// engine read it: such a link is cut. The digest has the link that the copy has, so that a copy of the copy has the same.
 func (t *tree) link(name, target string) error {
 	if err := t.count(name); err != nil {
 		return err
@@ -174,16 +186,33 @@ func (t *tree) link(name, target string) error {
 		t.states++
 		return nil
 	}
-	if target == "" || path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target)) {
-		return leaves(name, target)
+	leaves := target == "" || path.IsAbs(target) || !filepath.IsLocal(path.Join(path.Dir(name), target))
+	switch {
+	case leaves && !isForTools(path.Base(name)):
+		return t.leaves(name, target)
+	case leaves, target == cut(name):
+		target = cut(name)
+		t.cut = append(t.cut, quote(name))
 	}
 	t.note('l', name, 0, target)
 	t.links = append(t.links, link{name, target})
 	return nil
 }
 
+// isForTools reports whether a file of this name is read by linters, editors and people, and not by an engine or its
+// code: one whose name is hidden, and the usual documents.
+func isForTools(base string) bool {
+	if strings.HasPrefix(base, ".") {
+		return !strings.HasPrefix(base, ".terraform") || base == ".terraform-version"
+	}
+	name, _, _ := strings.Cut(base, ".")
+	return path.Ext(base) == ".md" || slices.Contains([]string{
+		"README", "LICENSE", "NOTICE", "CHANGELOG", "CODEOWNERS", "OWNERS", "Makefile", "Taskfile", "Justfile", "justfile",
+	}, name)
+}
+
 // finish makes the links. One that leaves the tree by way of others is found only now, by
-// following it as far as it goes; one that leads nowhere is harmless.
+// following it as far as it goes; one that leads nowhere is harmless, and so is one that is cut.
 func (t *tree) finish() error {
 	for _, l := range t.links {
 		if err := t.root.Symlink(l.target, l.name); err != nil { // the owner of its directory may replace it
@@ -191,11 +220,24 @@ func (t *tree) finish() error {
 		}
 	}
 	for _, l := range t.links {
+		if l.target == cut(l.name) {
+			continue
+		}
 		if _, err := t.root.Stat(l.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return leaves(l.name, l.target)
+			return t.leaves(l.name, l.target)
 		}
 	}
 	return nil
+}
+
+// say writes to the log what of the source was not taken as it is.
+func (t *tree) say(r Request) {
+	if t.states > 0 {
+		r.Log("set aside %s of engine state (*.tfstate): not part of the code", text.Count(t.states, "file"))
+	}
+	if len(t.cut) > 0 {
+		r.Log("left out %s out of the source: %s", text.Count(len(t.cut), "link"), text.Some(t.cut, maxLinksSaid))
+	}
 }
 
 // placed finishes a tree that has more than the root module, and returns the place of the root module. did is the
@@ -205,9 +247,7 @@ func (t *tree) placed(r Request, did, field, name string) (Fetched, error) {
 		return Fetched{}, err
 	}
 	r.Log("%s %s (%d bytes)", did, text.Count(t.files, "file"), t.bytes-t.apart)
-	if t.states > 0 {
-		r.Log("set aside %s of engine state: not part of the code", text.Count(t.states, "file"))
-	}
+	t.say(r)
 	return t.module(r, field, name)
 }
 
@@ -261,8 +301,24 @@ func writing(name string, err error) error {
 	return fmt.Errorf("write %s: %w", quote(name), err)
 }
 
-func leaves(name, target string) error {
-	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source: name a directory above both as the source, and the one of the root module as its path (source: {directory: ../.., path: envs/prod}), or replace the link by its target", quote(name), quote(target))
+// adviceOn says what to do about a link that leads out of a source, so that its files stay shared.
+func adviceOn(s api.Source) string {
+	switch {
+	case s.Git != nil:
+		return "move what it points to into the repository, or into a submodule of it"
+	case s.Archive != nil:
+		return "make the archive of a directory above both, and name the root module in source.archive.path"
+	default:
+		return "name a directory above both as the source, and the one of the root module as its path (source: {directory: ../.., path: envs/prod})"
+	}
+}
+
+func (t *tree) leaves(name, target string) error {
+	relative := ""
+	if path.IsAbs(target) {
+		relative = ", and let the link begin with ../ instead of /"
+	}
+	return workflow.Refuse(workflow.ErrInvalid, "source", "the symbolic link %s points to %s, outside the source: %s%s", quote(name), quote(target), t.advice, relative)
 }
 
 // quote shows foreign text in an error: quoted, and cut where it is long.
