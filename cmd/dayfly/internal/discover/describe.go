@@ -73,7 +73,9 @@ func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
 		w.Name += "-" + engineWorkspace
 	}
 	w.Project, w.Engine, w.Source = s.Project, m.engine(s.Engine), s.of(m.dir)
-	if uses := Widen(&w.Workspace); uses != "" {
+	if w.Source.Git != nil {
+		s.fromGit(m.dir, &w)
+	} else if uses := Widen(&w.Workspace); uses != "" {
 		w.Notes = append(w.Notes, "it uses "+uses+": all of the directory of its source is copied")
 	}
 	if engineWorkspace != "" {

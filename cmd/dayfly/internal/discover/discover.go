@@ -325,6 +325,9 @@ type source struct {
 	Options
 	dir    string // absolute
 	prefix string // of its top in the repository
+
+	top        string   // of the repository
+	submodules []string // their directories
 }
 
 func newSource(dir string, o Options) (source, error) {
@@ -332,14 +335,14 @@ func newSource(dir string, o Options) (source, error) {
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
 	}
-	s := source{Options: o, dir: abs}
+	s := source{Options: o, dir: abs, top: abs}
 	if err != nil || o.GitURL == "" {
 		return s, err
 	}
 	for at := abs; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
-			rel, err := filepath.Rel(at, abs)
-			s.prefix = filepath.ToSlash(rel)
+			s.top, s.prefix = at, relative(at, abs)
+			s.submodules, err = submodulesOf(at)
 			return s, err
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return s, err

@@ -15,7 +15,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// tree writes files; a name that ends in a slash is a directory.
+// tree writes files; a name that ends in a slash is a directory, and content that begins with -> a link.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +27,13 @@ func tree(t *testing.T, files map[string]string) string {
 			}
 			continue
 		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(content), 0o600)); err != nil {
+		err := os.MkdirAll(filepath.Dir(at), 0o755)
+		if target, linked := strings.CutPrefix(content, "->"); linked {
+			err = errors.Join(err, os.Symlink(target, at))
+		} else {
+			err = errors.Join(err, os.WriteFile(at, []byte(content), 0o600))
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,10 +188,44 @@ func TestTree_StaysInItsTree(t *testing.T) {
 	}
 }
 
+// A change of what a root module uses concerns it, wherever in the repository that lies.
+func TestTree_GitSourcesNameWhatTheCodeUses(t *testing.T) {
+	call := func(source string) string { return "module \"m\" {\n  source = \"" + source + "\"\n}\n" }
+	dir := tree(t, map[string]string{
+		"infra/.git/HEAD": "", "infra/.gitmodules": "[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n",
+		"infra/own/main.tf": s3 + call("./m"), "infra/own/m/main.tf": "",
+		"infra/above/main.tf": s3 + call("../modules/a"), "infra/modules/a/main.tf": call("../b"), "infra/modules/b/main.tf": "",
+		"infra/linked/main.tf": s3, "infra/linked/names.tf": "->../common/names.tf", "infra/common/names.tf": "",
+		"infra/sub/main.tf": s3 + call("../lib/vpc"), "infra/lib/": "",
+		"infra/climbs/main.tf": s3 + call("../../infra/modules/b"),
+		"infra/odd/main.tf":    s3 + call("../common/{a}/b"), "infra/common/{a}/b/main.tf": "",
+	})
+	type uses struct {
+		Paths      []string
+		Submodules bool
+		Notes      string
+	}
+	got := map[string]uses{}
+	for _, w := range find(t, filepath.Join(dir, "infra"), discover.Options{GitURL: "https://example.com/i.git"}).Workspaces {
+		u := uses{Submodules: w.Source.Git.Submodules, Notes: strings.Join(w.Notes, "; ")}
+		if w.PullRequests != nil {
+			u.Paths = w.PullRequests.Paths
+		}
+		got[w.Name] = u
+	}
+	want := map[string]uses{
+		"own": {}, "above": {Paths: []string{"modules/a/**", "modules/b/**"}}, "linked": {Paths: []string{"common/names.tf"}},
+		"sub": {Submodules: true}, "climbs": {Paths: []string{"modules/b/**"}, Notes: `the path "../../infra/modules/b" climbs above the repository, where a run finds nothing: shorten it`}, "odd": {Paths: []string{"common/**"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestTree_GitSourcesHaveThePathInTheRepository(t *testing.T) {
 	dir := tree(t, map[string]string{".git/HEAD": "", "live/net/main.tf": s3 + "module \"m\" {\n  source = \"../../m\"\n}\n", "m/main.tf": ""})
 	found := find(t, filepath.Join(dir, "live"), discover.Options{GitURL: "https://example.com/i.git", GitRef: "main", Project: "global"})
-	want := []api.Workspace{{Name: "net", Project: "global", RunSettings: api.RunSettings{Engine: "terraform", Source: api.Source{Git: &api.GitSource{URL: "https://example.com/i.git", Ref: "main", Path: "live/net"}}}}}
+	want := []api.Workspace{{Name: "net", Project: "global", RunSettings: api.RunSettings{Engine: "terraform", Source: api.Source{Git: &api.GitSource{URL: "https://example.com/i.git", Ref: "main", Path: "live/net"}}}, PullRequests: &api.PullRequests{Paths: []string{"m/**"}}}}
 	if len(found.Workspaces) != 1 || !cmp.Equal(want[0], found.Workspaces[0].Workspace) || len(found.Workspaces[0].Notes) != 0 {
 		t.Errorf("got %+v", found.Workspaces)
 	}

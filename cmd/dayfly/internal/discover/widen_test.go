@@ -1,7 +1,9 @@
 package discover_test
 
 import (
+	"maps"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,6 +33,8 @@ func TestWiden_TakesTheNearestDirectoryOfAllModules(t *testing.T) {
 		"of a registry":     {call("terraform-aws-modules/vpc/aws"), "", ""},
 		"of git":            {call("git::https://example.com/x.git//../y"), "", ""},
 		"of another block":  {"resource \"x\" \"y\" {\n  source = \"../../modules/vpc\"\n}\n", "", ""},
+		"over the top":      {call("../../../repo/modules//vpc"), ".", "../../modules/vpc"},
+		"over and back":     {call("../prod/own"), "repo/envs", "own"},
 		"an unclosed block": {call("../../modules/vpc") + "module {", "repo", "../../modules/vpc"},
 	} {
 		top := tree(t, map[string]string{
@@ -38,6 +42,47 @@ func TestWiden_TakesTheNearestDirectoryOfAllModules(t *testing.T) {
 			"repo/envs/modules/vpc/main.tf": "", "repo/modules/vpc/main.tf": "", "repo/modules/loop/main.tf": call("../loop") + call("../../envs/prod"), "repo/file": "",
 		})
 		root := filepath.Join(top, "repo/envs/prod")
+		w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
+		want := w.Source
+		if tc.dir != "" {
+			path, _ := filepath.Rel(filepath.Join(top, tc.dir), root)
+			want = api.Source{Directory: filepath.Join(top, tc.dir), Path: path}
+		}
+		if uses := discover.Widen(&w); uses != tc.uses || !cmp.Equal(w.Source, want) {
+			t.Errorf("%s: got %q and %+v, want %q and %+v", name, uses, w.Source, tc.uses, want)
+		}
+	}
+}
+
+func TestWiden_TakesTheTargetsOfLinks(t *testing.T) {
+	shared := map[string]string{
+		"repo/.git/HEAD": "", "repo/common/names.tf": "", "repo/live/main.tf": "", "repo/dir/more.tf": "->../far/more.tf", "repo/far/more.tf": "",
+		"repo/live/way": "->../common", "repo/modules/vpc/main.tf": "", "repo/modules/vpc/names.tf": "->../../common/names.tf", "other/x.tf": "",
+	}
+	call := "module \"m\" {\n  source = \"../modules/vpc\"\n}\n"
+	for name, tc := range map[string]struct {
+		file, content string // of the root module repo/live/net
+		dir           string // from the top; empty: as it is
+		uses          string
+	}{
+		"a file":               {"names.tf", "->../../common/names.tf", "repo", "../../common/names.tf"},
+		"below the root":       {"policies/a/names.tf", "->../../../../common/names.tf", "repo", "../../common/names.tf"},
+		"a near file":          {"names.tf", "->../main.tf", "repo/live", "../main.tf"},
+		"within the root":      {"names.tf", "->main.tf", "", ""},
+		"a directory of links": {"dir", "->../../dir", "repo", "../../dir"},
+		"by way of another":    {"names.tf", "->../way/names.tf", "repo", "../../common"},
+		"of a module":          {"call.tf", strings.ReplaceAll(call, "../", "../../"), "repo", "../../modules/vpc"},
+		"over the top":         {"names.tf", "->../../../repo/common/names.tf", "", ""},
+		"out of the clone":     {"names.tf", "->../../../other/x.tf", "", ""},
+		"to nothing":           {"names.tf", "->../../common/none.tf", "", ""},
+		"absolute":             {"names.tf", "->/etc/hostname", "", ""},
+		"to itself":            {"names.tf", "->names.tf", "", ""},
+		"in .terraform":        {".terraform/names.tf", "->../../../common/names.tf", "", ""},
+	} {
+		files := maps.Clone(shared)
+		files["repo/live/net/main.tf"], files["repo/live/net/"+tc.file] = "", tc.content
+		top := tree(t, files)
+		root := filepath.Join(top, "repo/live/net")
 		w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
 		want := w.Source
 		if tc.dir != "" {
