@@ -188,6 +188,8 @@ func TestRun_StateFileOfLocalBackendIsNotIgnored(t *testing.T) {
 			"one where nothing lies":      {`path = "/nowhere/a.tfstate"`, nil, false, "which is not below its root module"},
 			"a path out of the source":    {`path = "../a.tfstate"`, nil, false, "which is not below its root module"},
 			"a directory of workspaces":   {`workspace_dir = "/srv/states"`, nil, false, "the workspace_dir"},
+			"over a link that was cut":    {`path = ".states/a.tfstate"`, nil, false, "over a link that leads out of the source"},
+			"workspaces over such a link": {`workspace_dir = ".states"`, nil, false, "over a link that leads out of the source"},
 			"a path that is computed":     {`path = "${path.module}/a.tfstate"`, nil, false, "that it computes"},
 			"another name":                {`path = "prod.tfstate"`, nil, true, "prod.tfstate beside the code"},
 			"a name that is no state's":   {`path = "` + kept + `"`, nil, true, kept + " beside the code"},
@@ -202,6 +204,9 @@ func TestRun_StateFileOfLocalBackendIsNotIgnored(t *testing.T) {
 					if state, err := os.ReadFile(filepath.Join(dir, kept)); err == nil {
 						put(t, j.Root, map[string]string{kept: string(state)})
 					}
+				}
+				if err := os.Symlink(".states", filepath.Join(j.Root, ".states")); err != nil {
+					t.Fatal(err)
 				}
 				h := newHost()
 				_, err := engine.Run(t.Context(), h, j)

@@ -3,11 +3,13 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
@@ -103,7 +105,7 @@ func (t *terraform) besideCode() ([]otherState, error) {
 		}
 		doc, err := documentOf(f, file)
 		if err != nil {
-			return runnerError(fmt.Errorf("state beside the code: %w", err))
+			return stateBeside(err)
 		}
 		if doc.holds() {
 			out = append(out, otherState{name: name, description: file + " beside the code", doc: doc, from: f, file: file, main: name == t.workspace})
@@ -116,7 +118,7 @@ func (t *terraform) besideCode() ([]otherState, error) {
 		}
 		names, err := f.names(others)
 		if err != nil {
-			return nil, runnerError(fmt.Errorf("state beside the code: %w", err))
+			return nil, stateBeside(err)
 		}
 		for _, name := range names {
 			if err := add(f, name, path.Join(others, name, stateName)); err != nil {
@@ -125,6 +127,16 @@ func (t *terraform) besideCode() ([]otherState, error) {
 		}
 	}
 	return out, nil
+}
+
+// stateBeside is the error of a state beside the code that was not read. A link that leads out of the source leads to
+// itself in the copy.
+func stateBeside(err error) error {
+	if errors.Is(err, syscall.ELOOP) {
+		return elsewhere("Name a directory above both as the source, or run it again with --begin-anew to go on without the state",
+			"the code declares the backend local with a path over a link that leads out of the source, and the state there was not read")
+	}
+	return runnerError(fmt.Errorf("state beside the code: %w", err))
 }
 
 // outside refuses code whose backend local keeps its state outside the source: a runner that is root must not reveal
