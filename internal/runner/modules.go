@@ -13,6 +13,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/redact"
+	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 	"github.com/dayfly-dev/dayfly/internal/runner/mask"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
@@ -69,7 +70,7 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 		default:
 			user := cmp.Or(m.Username, "x-access-token")
 			r.hidden.Add(base64.StdEncoding.EncodeToString([]byte(user + ":" + secret)))
-			out.env = append(out.env, registryVariable(m.Host)+"="+secret)
+			out.env = append(out.env, engine.TokenVariable(m.Host)+"="+secret)
 			out.file(name, "username="+user+"\npassword="+secret+"\n")
 			key := "credential.https://" + strings.ToLower(m.Host) + ".helper"
 			// The empty one takes away the helpers of the machine, which would keep the token.
@@ -84,11 +85,6 @@ func (r *run) modules(ctx context.Context, spec api.Spec, before []string) (modu
 		out.env = append(out.env, "GIT_SSH_COMMAND=ssh -F "+text.ShellWord(r.dirs.module("ssh_config")))
 	}
 	return out, nil
-}
-
-// registryVariable is the name of the variable in which terraform and tofu look for the token of a host.
-func registryVariable(host string) string {
-	return "TF_TOKEN_" + strings.NewReplacer(".", "_", "-", "__").Replace(strings.TrimSuffix(strings.ToLower(host), ":443"))
 }
 
 // gitSettings are the variables that add settings to git's configuration, after those that the environment has.

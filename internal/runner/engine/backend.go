@@ -1,14 +1,17 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -134,6 +137,9 @@ func (t *terraform) choose() (err error) {
 	if t.workspace, err = engineWorkspace(spec.State.Workspace, environment, string(selected)); err != nil {
 		return err
 	}
+	if named := t.namedInCloud(); named != "" && (t.workspace == named || spec.State.Workspace == "" && environment == "") {
+		t.workspace = defaultWorkspace // the block says which: to name it once more would refuse one that is not there yet
+	}
 	if t.place.kind == api.StateS3 {
 		return checkS3(spec.Engine, t.bin.version)
 	}
@@ -141,10 +147,14 @@ func (t *terraform) choose() (err error) {
 }
 
 func (t *terraform) inWorkspace() string {
-	if t.workspace == defaultWorkspace {
+	name := t.workspace
+	if name == defaultWorkspace {
+		name = t.namedInCloud()
+	}
+	if name == "" {
 		return ""
 	}
-	return ", in the engine's workspace " + t.workspace
+	return ", in the engine's workspace " + name
 }
 
 // asideFile reads a small file that was set aside; nil if there is none.
@@ -278,22 +288,27 @@ func (t *terraform) initialise(ctx context.Context) error {
 	if err := t.data.root.Remove(stateName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return runnerError(fmt.Errorf("remove the backend of an earlier init: %w", err))
 	}
-	env := []string{"TF_WORKSPACE="}
-	if t.inCloud() {
-		env = nil // there, init chooses among several
-	}
 	shared, err := t.shareProviders(ctx)
 	if err != nil {
 		return runnerError(fmt.Errorf("use the cache of providers: %w", err))
 	}
 	args := append(initArgs(t.bin.path, t.backendFile, t.approved.plans()), t.flags(stepInit)...)
-	_, err = t.runWith(ctx, stepInit, args, append(env, shared...))
-	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
-		if hint := credentialHint(t.code.name(), t.j.Getenv); hint != "" && t.place.kind == api.StateSource {
+	_, err = t.runWith(ctx, stepInit, args, append(t.noWorkspace(), shared...))
+	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed && t.place.kind == api.StateSource && lacksCredentials(f.Detail) {
+		if hint := credentialHint(t.code.name(), t.host(), t.j.Getenv); hint != "" {
 			err = saying(f, hint)
 		}
 	}
 	return err
+}
+
+// noWorkspace takes the engine's workspace away for a command that works on all of them. With a cloud block the empty
+// text would be the name of one, and init chooses one among several.
+func (t *terraform) noWorkspace() []string {
+	if t.inCloud() {
+		return nil
+	}
+	return []string{"TF_WORKSPACE="}
 }
 
 // identify records the place of the state, after the engine has set it up.
@@ -361,7 +376,7 @@ func (t *terraform) workspaces(ctx context.Context) ([]string, error) {
 		}
 		return all, nil
 	}
-	printed, err := t.quiet(ctx, stepInit, []string{t.bin.path, "workspace", "list"}, []string{"TF_WORKSPACE="}, 1<<20)
+	printed, err := t.quiet(ctx, stepInit, []string{t.bin.path, "workspace", "list"}, t.noWorkspace(), 1<<20)
 	if f, ok := errors.AsType[*Failure](err); ok && f.Reason == workflow.ReasonStepFailed {
 		return nil, nil // the backend has none
 	}
@@ -462,14 +477,44 @@ var credentials = map[string][]string{
 	"http":    {"TF_HTTP_PASSWORD"},
 	"pg":      {"PG_CONN_STR", "PGPASSWORD"},
 	"consul":  {"CONSUL_HTTP_TOKEN"},
-	"remote":  {"TF_TOKEN_app_terraform_io"},
-	"cloud":   {"TF_TOKEN_app_terraform_io"},
+}
+
+// lacksCredentials reports whether the error of a failed init is that of a backend that got none, or others than it
+// takes: not one of the code, a module or a provider. It is a pure function.
+func lacksCredentials(detail string) bool {
+	return refusal().MatchString(detail) && !ofAnother().MatchString(detail)
+}
+
+var (
+	refusal = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)credential|(?:required|access|api|sas) token|\bunauth|\bauth(?:\b|enti|ori[sz])|access ?denied|forbidden|\b40[13]\b|password|\blog ?in\b|subscription|:5432\b`)
+	})
+	ofAnother = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)Error: [^:]*\b(?:module|provider|registry)|\(on [^)]*, in (?:module|provider|resource|data)\b`)
+	})
+)
+
+// host is the host of a remote backend or a cloud block.
+func (t *terraform) host() string {
+	host, _ := t.j.Spec.State.BackendConfig["hostname"].(string)
+	if host = cmp.Or(host, t.code.host); host == "" && t.j.Getenv != nil {
+		host = t.j.Getenv("TF_CLOUD_HOSTNAME")
+	}
+	return cmp.Or(host, "app.terraform.io")
+}
+
+// TokenVariable is the name of the variable in which terraform and tofu look for the token of a host.
+func TokenVariable(host string) string {
+	return "TF_TOKEN_" + strings.NewReplacer(".", "_", "-", "__").Replace(strings.TrimSuffix(strings.ToLower(host), ":443"))
 }
 
 // credentialHint says, after a failed init, which credentials the run lacks and how to pass them. It is a hint only:
 // on some machines a backend needs none.
-func credentialHint(backend string, getenv func(string) string) string {
+func credentialHint(backend, host string, getenv func(string) string) string {
 	names := credentials[backend]
+	if backend == "remote" || backend == "cloud" {
+		names = []string{TokenVariable(host)}
+	}
 	if getenv == nil || len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return getenv(n) != "" }) {
 		return ""
 	}

@@ -28,6 +28,9 @@ type Code struct {
 	Ephemeral bool              // it declares an ephemeral variable, which no plan keeps
 	Types     map[string]string // of the variables that declare one: its first word, such as string or list
 	Unsure    bool              // something could not be read
+
+	// CloudSettings are those of the cloud block that are plain strings, as hostname and workspaces.name.
+	CloudSettings map[string]string
 }
 
 // readDeclared reads the backend that a root module declares.
@@ -40,7 +43,10 @@ func readDeclared(root, engine string) declared {
 }
 
 func (c Code) declared() declared {
-	d := declared{backend: c.Backend, cloud: c.Cloud, unsure: c.Unsure}
+	d := declared{backend: c.Backend, cloud: c.Cloud, unsure: c.Unsure, host: c.Settings["hostname"]}
+	if c.Cloud {
+		d.host, d.cloudWorkspace = c.CloudSettings["hostname"], c.CloudSettings[cloudWorkspaces+".name"]
+	}
 	if c.Backend == "local" {
 		d.path, d.workspaceDir = c.Settings["path"], c.Settings["workspace_dir"]
 		d.computed = slices.ContainsFunc(c.Computed, func(name string) bool { return name == "path" || name == "workspace_dir" })
@@ -117,7 +123,7 @@ func parseCode(src []byte, name string, c *Code) {
 }
 
 func (c *Code) backend(name string) {
-	c.Backend, c.Settings, c.Computed, c.Cloud = name, map[string]string{}, nil, false
+	c.Backend, c.Settings, c.Computed, c.Cloud, c.CloudSettings = name, map[string]string{}, nil, false, nil
 }
 
 func (c *Code) typed(variable, word string) {
@@ -127,7 +133,12 @@ func (c *Code) typed(variable, word string) {
 	c.Types[variable] = word
 }
 
-func (c *Code) cloud() { c.Backend, c.Settings, c.Computed, c.Cloud = "", nil, nil, true }
+func (c *Code) cloud() {
+	c.Backend, c.Settings, c.Computed, c.Cloud, c.CloudSettings = "", nil, nil, true, map[string]string{}
+}
+
+// cloudWorkspaces is the block within a cloud block that says which workspaces are meant.
+const cloudWorkspaces = "workspaces"
 
 // parseHCL reads tokens, not a syntax tree: the parser of the language follows nested expressions on the stack without
 // a bound, and the code of a workspace must not be able to end the runner.
@@ -180,11 +191,14 @@ type hclScan struct {
 	top       string // the word of the block at the top that encloses the token
 	label     string // its label
 	inBackend bool   // the token is in a backend block of a terraform block
+	inCloud   bool   // the token is in a cloud block
+	inChoice  bool   // and in its block workspaces
 }
 
 func (s *hclScan) close() {
 	s.depth--
 	s.inBackend = s.inBackend && s.depth > 1
+	s.inCloud, s.inChoice = s.inCloud && s.depth > 1, s.inChoice && s.depth > 2
 	if s.depth <= 0 {
 		s.top = ""
 	}
@@ -196,6 +210,7 @@ func (s *hclScan) word(tokens hclsyntax.Tokens, i int) {
 	startsLine := i == 0 || tokens[i-1].Type == hclsyntax.TokenNewline || tokens[i-1].Type == hclsyntax.TokenOBrace
 	switch {
 	case s.depth == 2 && s.inBackend && s.setting(word, tokens[i:]):
+	case s.inCloud && s.cloudSetting(word, tokens[i:]):
 	case s.depth == 1 && s.attribute(word, tokens[i:]):
 	case s.top == "terraform" && (word == "var" || word == "local"):
 		s.Early = true
@@ -215,6 +230,19 @@ func (s *hclScan) setting(word string, tokens hclsyntax.Tokens) bool {
 		return true
 	}
 	return false
+}
+
+// cloudSetting reads a setting of a cloud block, and reports whether it is one.
+func (s *hclScan) cloudSetting(word string, tokens hclsyntax.Tokens) bool {
+	value := literal(tokens)
+	switch {
+	case value == "":
+	case s.depth == 2:
+		s.CloudSettings[word] = value
+	case s.depth == 3 && s.inChoice:
+		s.CloudSettings[cloudWorkspaces+"."+word] = value
+	}
+	return value != ""
 }
 
 // attribute reads an attribute of a block at the top, and reports whether it is one of those that matter.
@@ -245,6 +273,9 @@ func (s *hclScan) block(word, label string) {
 		s.top, s.label = word, label
 	case s.depth == 1 && s.top == "terraform" && word == "cloud" && label == "":
 		s.cloud()
+		s.inCloud = true
+	case s.depth == 2 && s.inCloud && word == cloudWorkspaces && label == "":
+		s.inChoice = true
 	case s.depth == 1 && s.top == "terraform" && word == "backend" && label != "":
 		s.backend(label)
 		s.inBackend = true
@@ -336,12 +367,27 @@ func (c *Code) jsonTerraform(value any) {
 		c.Early = c.Early || strings.Contains(string(raw), "${")
 		if settings["cloud"] != nil {
 			c.cloud()
+			c.jsonCloud("", settings["cloud"])
 		}
 		for _, backend := range blocks(settings["backend"]) {
 			for name := range backend {
 				c.backend(name)
 				c.jsonSettings(backend[name])
 			}
+		}
+	}
+}
+
+// jsonCloud reads the settings of a cloud block, or of the block in it whose name begins theirs.
+func (c *Code) jsonCloud(begins string, value any) {
+	for _, settings := range blocks(value) {
+		for key, value := range settings {
+			if text, ok := value.(string); ok && !strings.Contains(text, "${") {
+				c.CloudSettings[begins+key] = text
+			}
+		}
+		if begins == "" {
+			c.jsonCloud(cloudWorkspaces+".", settings[cloudWorkspaces])
 		}
 	}
 }

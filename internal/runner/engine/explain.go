@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -48,10 +49,15 @@ func (t *tail) bytes() []byte {
 var (
 	sourceLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\d+:`) })
 	about      = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^with (.+),$`) })
-	preamble   = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^Error: \w+ encountered problems during initiali[sz]ation`)
+	required   = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^\s*\d+:.*\brequired_version"?\s*[=:]\s*"([0-9A-Za-z.,<>=!~ +-]*)"`)
 	})
-	where = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
+	// contentless are errors that leave the cause to the error behind them.
+	contentless = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)^Error: (?:\w+ encountered problems during initiali[sz]ation|failed to create backend alias|could not read directory)|: The directory\s+could not be read`)
+	})
+	where        = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^on .* line \d+`) })
+	wrongVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^Error: Unsupported \w+ Core version`) })
 )
 
 // plainLines removes colours and boxes from the output of an engine. A box within the box lists the values of names
@@ -85,39 +91,71 @@ func firstError(printed string) string {
 	return e.String()
 }
 
-// engineError is the first error of an engine.
+// engineError is an error of an engine.
 type engineError struct {
 	title, address, place, explanation string
 
-	count int // of all errors in the output
+	requires string // the constraint in its lines of source, if it shows one
+	count    int    // of all errors in the output that say something
 }
 
-func readError(lines []string) (e engineError) {
-	lines = slices.DeleteFunc(lines, preamble().MatchString) // the errors themselves follow
-	done := false                                            // the first error has been read
+// readError returns the first error that says something, or else the first; its count is 0 if there is none.
+func readError(lines []string) engineError {
+	all := readErrors(lines)
+	says := slices.DeleteFunc(slices.Clone(all), func(e engineError) bool {
+		return contentless().MatchString(e.title + ": " + e.explanation)
+	})
+	if len(says) > 0 {
+		all = says
+	}
+	if len(all) == 0 {
+		return engineError{}
+	}
+	all[0].count = len(all)
+	return all[0]
+}
+
+func readErrors(lines []string) (all []engineError) {
+	done := true // the last error has been read
 	for _, line := range lines {
-		if strings.HasPrefix(line, "Error: ") {
-			if e.count++; e.count == 1 {
-				e.title = line
-			}
-		}
-		with := about().FindStringSubmatch(line)
 		switch {
-		case done || e.count == 0 || line == e.title:
-		case e.count > 1, strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
+		case strings.HasPrefix(line, "Error: "):
+			all, done = append(all, engineError{title: line}), false
+		case strings.HasPrefix(line, "Warning: "), strings.HasPrefix(line, "Lock Info:"):
 			done = true
-		case with != nil && e.place == "" && e.explanation == "":
-			e.address = with[1] + ", "
-		case where().MatchString(line) && e.place == "":
-			e.place = strings.TrimSuffix(line, ":")
-		case sourceLine().MatchString(line):
-		case line == "":
-			done = e.explanation != ""
-		default:
-			e.explanation = strings.TrimSpace(e.explanation + " " + line)
+		case !done:
+			done = all[len(all)-1].read(line)
 		}
 	}
-	return e
+	return all
+}
+
+// read adds a line, and reports whether it was the last.
+func (e *engineError) read(line string) (done bool) {
+	with := about().FindStringSubmatch(line)
+	switch {
+	case with != nil && e.place == "" && e.explanation == "":
+		e.address = with[1] + ", "
+	case where().MatchString(line) && e.place == "":
+		e.place = strings.TrimSuffix(line, ":")
+	case sourceLine().MatchString(line):
+		if found := required().FindStringSubmatch(line); found != nil {
+			e.requires = found[1]
+		}
+	case line == "":
+		return e.explanation != ""
+	default:
+		e.explanation = strings.TrimSpace(e.explanation + " " + line)
+	}
+	return false
+}
+
+// otherVersion says where the version of the engine is set, if the error is that the code does not take this one.
+func (e engineError) otherVersion() string {
+	if !wrongVersion().MatchString(e.title) {
+		return ""
+	}
+	return "; set engine_version of the workspace to " + cmp.Or(e.requires, "a version that the code takes")
 }
 
 // String describes the error in one line.

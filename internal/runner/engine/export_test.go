@@ -112,16 +112,18 @@ type Manifest = manifest
 
 // Names that tests use as they are.
 var (
-	ReadBundle    = readBundle
-	Stale         = stale
-	SHA256        = sha256Hex
-	FirstError    = firstError
-	LockFromText  = lockFromText
-	ParseLockFile = parseLockFile
-	VariableEnv   = variableEnv
-	LockOfPulumi  = lockOfPulumi
-	PulumiError   = pulumiError
-	ParseVersion  = versionOfJSON
+	ReadBundle       = readBundle
+	Stale            = stale
+	SHA256           = sha256Hex
+	FirstError       = firstError
+	LacksCredentials = lacksCredentials
+	CredentialHint   = credentialHint
+	LockFromText     = lockFromText
+	ParseLockFile    = parseLockFile
+	VariableEnv      = variableEnv
+	LockOfPulumi     = lockOfPulumi
+	PulumiError      = pulumiError
+	ParseVersion     = versionOfJSON
 )
 
 // ReadLockFile returns the providers of a dependency lock file.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -228,6 +229,9 @@ func TestFirstError(t *testing.T) {
 		lines("Error: creating the thing", "", "  with terraform_data.gone,", "", "operation failed: access denied", "", "Error: Second", "", "Other.", "", "Error: Third"):                                                                                                                                                                       "Error: creating the thing (terraform_data.gone): operation failed: access denied (2 more errors in the log)",
 		lines("╷", "│ Error: Terraform encountered problems during initialisation, including problems", "│ with the configuration, described below.", "│ ", "│ The Terraform configuration must be valid", "╵", "╷", "│ Error: Invalid expression", "│ ", "│   on main.tf line 2:", "│ ", "│ Expected the start of an expression.", "╵"):          "Error: Invalid expression (on main.tf line 2): Expected the start of an expression.",
 		lines("OpenTofu encountered problems during initialization, including problems", "with the configuration, described below.", "", "Error: Invalid expression"):                                                                                                                                                                             "Error: Invalid expression",
+		lines("╷", "│ Error: failed to create backend alias to target \"\". The hostname is not in the correct format.", "╵", "╷", "│ Error: Invalid workspaces configuration", "│ ", "│ It conflicts.", "╵"):                                                                                                                                     "Error: Invalid workspaces configuration: It conflicts.",
+		lines("Error: Unreadable module directory", "", "The directory  could not be read for module \"n\" at main.tf:2.", "", "Error: Unreadable module directory", "", "Unable to evaluate it: lstat n", "", "Error: Third"):                                                                                                                    "Error: Unreadable module directory: Unable to evaluate it: lstat n (1 more error in the log)",
+		"Error: Terraform encountered problems during initialisation": "Error: Terraform encountered problems during initialisation",
 		"Error: alone":    "Error: alone",
 		"nothing of that": "",
 		"":                "",
@@ -238,6 +242,64 @@ func TestFirstError(t *testing.T) {
 	}
 	if got := engine.FirstError("Error: " + strings.Repeat("é", 5000)); len(got) > 1000 || !utf8.ValidString(got) {
 		t.Errorf("a long error is not cut: %d bytes", len(got))
+	}
+}
+
+func TestLacksCredentials_OnlyWhereABackendSaysSo(t *testing.T) {
+	for detail, want := range map[string]bool{
+		"Error: No valid credential sources found: Please see":                                                          true,
+		"Error: storage.NewClient() failed: dialing: google: could not find default credentials":                        true,
+		"Error: Required token could not be found: Run the following command":                                           true,
+		"Error: Failed to get existing workspaces: Unable to list objects in S3 bucket: api error AccessDenied":         true,
+		"Error: HTTP remote state endpoint requires auth":                                                               true,
+		"Error: pq: password authentication failed for user \"a\"":                                                      true,
+		"Error: Invalid expression (on main.tf line 2, in terraform): but found an invalid expression token.":           false,
+		"Error: Failed to download module (on main.tf line 9): fatal: Authentication failed for 'https://a/b.git/'":     false,
+		"Error: Failed to query available provider packages: the request failed: 401 Unauthorized":                      false,
+		"Error: Unsupported argument (on main.tf line 2, in provider \"x\"): An argument \"password\" is not expected.": false,
+		"Error: Failed to request discovery document: connection refused (on main.tf line 3, in terraform)":             false,
+	} {
+		if got := engine.LacksCredentials("init failed with exit code 1: " + detail); got != want {
+			t.Errorf("%s: got %t", detail, got)
+		}
+	}
+}
+
+func TestCredentialHint_NamesTheTokenOfTheHost(t *testing.T) {
+	none := func(string) string { return "" }
+	for host, want := range map[string]string{"app.terraform.io": "TF_TOKEN_app_terraform_io", "TFE.my-company.com:443": "TF_TOKEN_tfe_my__company_com"} {
+		for _, backend := range []string{"remote", "cloud"} {
+			if got := engine.CredentialHint(backend, host, none); !strings.Contains(got, " from "+want+", and") {
+				t.Errorf("%s: got %s", host, got)
+			}
+		}
+	}
+}
+
+func TestReadCode_SettingsOfACloudBlock(t *testing.T) {
+	want := map[string]string{"hostname": "h", "organization": "o", "workspaces.name": "w"}
+	for name, src := range map[string]string{
+		"main.tf": `terraform {
+  backend "s3" { hostname = "x" }
+  cloud {
+    hostname     = "h"
+    organization = "o"
+    token        = var.t
+    workspaces {
+      name = "w"
+      tags = ["a"]
+    }
+  }
+  required_providers {
+    x = { source = "a/b" }
+  }
+}`,
+		"main.tf.json": `{"terraform":[{"cloud":{"hostname":"h","organization":"o","token":"${var.t}","workspaces":[{"name":"w","tags":["a"]}]}}]}`,
+	} {
+		c := engine.ReadCode(fstest.MapFS{name: {Data: []byte(src)}}, ".", api.EngineTerraform)
+		if diff := cmp.Diff(want, c.CloudSettings); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ type declared struct {
 	path, workspaceDir string
 	computed           bool
 
+	host           string // of a remote backend or a cloud block, where it is a literal
+	cloudWorkspace string // the one that a cloud block names
+
 	asks  bool              // not only plan has to be given the variables
 	types map[string]string // first words of the types of its variables
 }

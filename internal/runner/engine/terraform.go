@@ -421,6 +421,14 @@ func (t *terraform) env() []string {
 // inCloud says whether the state is where a cloud block says, which knows no default workspace.
 func (t *terraform) inCloud() bool { return t.code.cloud && t.place.kind == api.StateSource }
 
+// namedInCloud is the workspace that such a block names; empty: none.
+func (t *terraform) namedInCloud() string {
+	if !t.inCloud() {
+		return ""
+	}
+	return t.code.cloudWorkspace
+}
+
 // run runs the engine with its output in the log. fine are the exit codes, besides 0, that are not a failure.
 func (t *terraform) run(ctx context.Context, step string, args []string, fine ...int) (int, error) {
 	return t.runWith(ctx, step, args, nil, fine...)
@@ -498,8 +506,8 @@ func (t *terraform) exited(step string, code int, said string) error {
 	lock := lockFromText(said)
 	if lock != nil {
 		detail += ": " + lockSentence(lock, t.j.Spec.Workspace)
-	} else if first := firstError(said); first != "" {
-		detail += ": " + first
+	} else if e := readError(plainLines(said)); e.count > 0 {
+		detail += ": " + e.String() + e.otherVersion()
 	} else {
 		detail += "; its log has the cause"
 	}

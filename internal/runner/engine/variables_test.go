@@ -133,6 +133,28 @@ func TestRun_NamesTheErrorOfTheCode(t *testing.T) {
 	})
 }
 
+// The version that the code asks for is the fix, not credentials for a backend that was not asked.
+func TestRun_NamesTheVersionOfTheEngineToSet(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		j := job(t, name, workflow.Preview, map[string]string{"main.tf": `
+terraform {
+  required_version = "~> 0.13, < 0.15"
+  backend "s3" {
+    bucket = "b"
+    key    = "k"
+    region = "us-east-1"
+  }
+}
+`})
+		j.Spec.State, j.Getenv = api.State{Kind: api.StateSource}, func(string) string { return "" }
+		_, err := engine.Run(t.Context(), newHost(), j)
+		f := failure(t, err)
+		if !strings.HasSuffix(f.Detail, "; set engine_version of the workspace to ~> 0.13, < 0.15") || strings.Contains(f.Detail, "credentials") {
+			t.Errorf("got %s", f.Detail)
+		}
+	})
+}
+
 // A cloud block that names its workspace is asked for at its host: an empty TF_WORKSPACE would be another name to init.
 func TestRun_ACloudBlockMayNameItsWorkspace(t *testing.T) {
 	eachEngine(t, func(t *testing.T, name string) {
@@ -145,10 +167,24 @@ terraform {
   }
 }
 `})
-		j.Spec.State = api.State{Kind: api.StateSource}
-		_, err := engine.Run(t.Context(), newHost(), j)
-		if f := failure(t, err); !strings.Contains(f.Detail, "localhost:9") || strings.Contains(f.Detail, "TF_WORKSPACE") {
-			t.Errorf("got %s", f.Detail)
+		j.Getenv = func(string) string { return "" }
+		j.Aside = t.TempDir()
+		put(t, j.Aside, map[string]string{".terraform/environment": "dev"})
+		for _, said := range []string{"", "prod"} {
+			h := newHost()
+			h.onExec = func(c engine.Command) {
+				if c.Args[1] == "init" && slices.ContainsFunc(c.Env, func(v string) bool { return strings.HasPrefix(v, "TF_WORKSPACE") }) {
+					t.Errorf("%q: init got %q", said, c.Env)
+				}
+			}
+			j.Spec.State = api.State{Kind: api.StateSource, Workspace: said}
+			_, err := engine.Run(t.Context(), h, j)
+			if f := failure(t, err); !strings.Contains(f.Detail, "localhost:9") || strings.Contains(f.Detail, "TF_") {
+				t.Errorf("got %s", f.Detail)
+			}
+			if want := "the state is kept in the backend that the code declares, in the engine's workspace prod\n"; !strings.Contains(h.text(), want) {
+				t.Errorf("got %s", h.text())
+			}
 		}
 	})
 }
