@@ -139,6 +139,8 @@ func (t *terraform) choose() (err error) {
 	}
 	if named := t.namedInCloud(); named != "" && (t.workspace == named || spec.State.Workspace == "" && environment == "") {
 		t.workspace = defaultWorkspace // the block says which: to name it once more would refuse one that is not there yet
+	} else if t.code.readsWorkspace && t.workspace == defaultWorkspace && spec.State.Workspace == "" {
+		t.h.Logf("the code reads terraform.workspace, and its value is %s: choose another workspace of the engine with state.workspace", defaultWorkspace)
 	}
 	if t.place.kind == api.StateS3 {
 		return checkS3(spec.Engine, t.bin.version)

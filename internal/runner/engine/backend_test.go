@@ -233,6 +233,21 @@ func TestRun_BeginsAnewWhereTheUserSaysSo(t *testing.T) {
 	})
 }
 
+// Without a choice, code that reads the name plans everything for another environment than its author thinks.
+func TestRun_SaysThatCodeReadsTheNameDefault(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		reads := map[string]string{"main.tf": "output \"n\" {\n  value = terraform.workspace\n}\n"}
+		for chosen, says := range map[string]bool{"": true, "default": false, "prod": false} {
+			j := job(t, name, workflow.Preview, reads)
+			j.Spec.State.Workspace = chosen
+			h := newHost()
+			if _, err := engine.Run(t.Context(), h, j); err != nil || strings.Contains(h.text(), "choose another workspace") != says {
+				t.Errorf("workspace %q: %v\n%s", chosen, err, h.text())
+			}
+		}
+	})
+}
+
 // R16: the engine's own workspaces are part of the place.
 func TestRun_KnowsTheEnginesWorkspaces(t *testing.T) {
 	eachEngine(t, func(t *testing.T, name string) {

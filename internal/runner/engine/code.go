@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"io/fs"
 	"maps"
@@ -31,6 +32,8 @@ type Code struct {
 
 	// CloudSettings are those of the cloud block that are plain strings, as hostname and workspaces.name.
 	CloudSettings map[string]string
+	// ReadsWorkspace says that an expression has the name of the engine's workspace.
+	ReadsWorkspace bool
 }
 
 // readDeclared reads the backend that a root module declares.
@@ -43,7 +46,7 @@ func readDeclared(root, engine string) declared {
 }
 
 func (c Code) declared() declared {
-	d := declared{backend: c.Backend, cloud: c.Cloud, unsure: c.Unsure, host: c.Settings["hostname"]}
+	d := declared{backend: c.Backend, cloud: c.Cloud, unsure: c.Unsure, host: c.Settings["hostname"], readsWorkspace: c.ReadsWorkspace}
 	if c.Cloud {
 		d.host, d.cloudWorkspace = c.CloudSettings["hostname"], c.CloudSettings[cloudWorkspaces+".name"]
 	}
@@ -137,7 +140,7 @@ func (c *Code) cloud() {
 	c.Backend, c.Settings, c.Computed, c.Cloud, c.CloudSettings = "", nil, nil, true, map[string]string{}
 }
 
-// cloudWorkspaces is the block within a cloud block that says which workspaces are meant.
+// cloudWorkspaces is the block within a cloud block, or a backend remote, that says which workspaces are meant.
 const cloudWorkspaces = "workspaces"
 
 // parseHCL reads tokens, not a syntax tree: the parser of the language follows nested expressions on the stack without
@@ -208,9 +211,10 @@ func (s *hclScan) close() {
 func (s *hclScan) word(tokens hclsyntax.Tokens, i int) {
 	word, label, opens := header(tokens[i:])
 	startsLine := i == 0 || tokens[i-1].Type == hclsyntax.TokenNewline || tokens[i-1].Type == hclsyntax.TokenOBrace
+	s.ReadsWorkspace = s.ReadsWorkspace || word == "terraform" && namesWorkspace(tokens[i+1:])
 	switch {
 	case s.depth == 2 && s.inBackend && s.setting(word, tokens[i:]):
-	case s.inCloud && s.cloudSetting(word, tokens[i:]):
+	case (s.inCloud || s.inChoice) && s.cloudSetting(word, tokens[i:]):
 	case s.depth == 1 && s.attribute(word, tokens[i:]):
 	case s.top == "terraform" && (word == "var" || word == "local"):
 		s.Early = true
@@ -232,17 +236,26 @@ func (s *hclScan) setting(word string, tokens hclsyntax.Tokens) bool {
 	return false
 }
 
-// cloudSetting reads a setting of a cloud block, and reports whether it is one.
+// cloudSetting reads a setting of a cloud block, or of the block workspaces of a backend, and reports whether it is one.
 func (s *hclScan) cloudSetting(word string, tokens hclsyntax.Tokens) bool {
+	settings := s.CloudSettings
+	if s.inBackend {
+		settings = s.Settings
+	}
 	value := literal(tokens)
 	switch {
 	case value == "":
 	case s.depth == 2:
-		s.CloudSettings[word] = value
+		settings[word] = value
 	case s.depth == 3 && s.inChoice:
-		s.CloudSettings[cloudWorkspaces+"."+word] = value
+		settings[cloudWorkspaces+"."+word] = value
 	}
 	return value != ""
+}
+
+// namesWorkspace reports whether tokens go on after "terraform" with the name of the engine's workspace.
+func namesWorkspace(tokens hclsyntax.Tokens) bool {
+	return len(tokens) > 1 && tokens[0].Type == hclsyntax.TokenDot && string(tokens[1].Bytes) == "workspace"
 }
 
 // attribute reads an attribute of a block at the top, and reports whether it is one of those that matter.
@@ -274,7 +287,7 @@ func (s *hclScan) block(word, label string) {
 	case s.depth == 1 && s.top == "terraform" && word == "cloud" && label == "":
 		s.cloud()
 		s.inCloud = true
-	case s.depth == 2 && s.inCloud && word == cloudWorkspaces && label == "":
+	case s.depth == 2 && (s.inCloud || s.inBackend) && word == cloudWorkspaces && label == "":
 		s.inChoice = true
 	case s.depth == 1 && s.top == "terraform" && word == "backend" && label != "":
 		s.backend(label)
@@ -337,6 +350,7 @@ func parseJSON(src []byte, c *Code) {
 		c.Unsure = true
 		return
 	}
+	c.ReadsWorkspace = c.ReadsWorkspace || bytes.Contains(src, []byte("terraform.workspace"))
 	for _, top := range blocks(doc) {
 		c.jsonVariables(top["variable"])
 		c.jsonTerraform(top["terraform"])
@@ -367,7 +381,7 @@ func (c *Code) jsonTerraform(value any) {
 		c.Early = c.Early || strings.Contains(string(raw), "${")
 		if settings["cloud"] != nil {
 			c.cloud()
-			c.jsonCloud("", settings["cloud"])
+			c.jsonCloud(settings["cloud"])
 		}
 		for _, backend := range blocks(settings["backend"]) {
 			for name := range backend {
@@ -378,16 +392,21 @@ func (c *Code) jsonTerraform(value any) {
 	}
 }
 
-// jsonCloud reads the settings of a cloud block, or of the block in it whose name begins theirs.
-func (c *Code) jsonCloud(begins string, value any) {
+// jsonCloud reads the settings of a cloud block.
+func (c *Code) jsonCloud(value any) {
+	jsonLiterals(c.CloudSettings, "", value)
+	for _, settings := range blocks(value) {
+		jsonLiterals(c.CloudSettings, cloudWorkspaces+".", settings[cloudWorkspaces])
+	}
+}
+
+// jsonLiterals takes over those settings of a block that are plain strings, under names that begin alike.
+func jsonLiterals(to map[string]string, begins string, value any) {
 	for _, settings := range blocks(value) {
 		for key, value := range settings {
 			if text, ok := value.(string); ok && !strings.Contains(text, "${") {
-				c.CloudSettings[begins+key] = text
+				to[begins+key] = text
 			}
-		}
-		if begins == "" {
-			c.jsonCloud(cloudWorkspaces+".", settings[cloudWorkspaces])
 		}
 	}
 }
@@ -401,6 +420,7 @@ func (c *Code) jsonSettings(value any) {
 				c.Computed = append(c.Computed, key)
 			}
 		}
+		jsonLiterals(c.Settings, cloudWorkspaces+".", settings[cloudWorkspaces])
 	}
 }
 

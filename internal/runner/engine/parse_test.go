@@ -303,6 +303,41 @@ func TestReadCode_SettingsOfACloudBlock(t *testing.T) {
 	}
 }
 
+func TestReadCode_WorkspacesOfABackend(t *testing.T) {
+	want := map[string]string{"organization": "o", "workspaces.prefix": "net-"}
+	for name, src := range map[string]string{
+		"main.tf":      "terraform {\n  backend \"remote\" {\n    organization = \"o\"\n    workspaces {\n      prefix = \"net-\"\n    }\n  }\n}\n",
+		"main.tf.json": `{"terraform":{"backend":{"remote":{"organization":"o","workspaces":[{"prefix":"net-"}]}}}}`,
+	} {
+		c := engine.ReadCode(fstest.MapFS{name: {Data: []byte(src)}}, ".", api.EngineTerraform)
+		if diff := cmp.Diff(want, c.Settings); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestReadCode_NameOfTheEnginesWorkspace(t *testing.T) {
+	for src, want := range map[string]bool{
+		`locals { n = terraform.workspace }`:              true,
+		`locals { n = "a-${terraform.workspace}-b" }`:     true,
+		`locals { n = lookup(m, terraform . workspace) }`: true,
+		`# terraform.workspace`:                           false,
+		`locals { n = "terraform.workspace" }`:            false,
+		`locals { n = local.terraform.applying }`:         false,
+		`terraform`: false,
+		`{"locals":{"n":"${terraform.workspace}"}}`: true,
+		`{"locals":{"n":"default"}}`:                false,
+	} {
+		name := "main.tf"
+		if src[0] == '{' {
+			name += ".json"
+		}
+		if got := engine.ReadCode(fstest.MapFS{name: {Data: []byte(src)}}, ".", api.EngineTerraform).ReadsWorkspace; got != want {
+			t.Errorf("%s: got %v", src, got)
+		}
+	}
+}
+
 func TestDeclaredBackend(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, src string

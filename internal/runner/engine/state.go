@@ -41,6 +41,7 @@ type declared struct {
 
 	host           string // of a remote backend or a cloud block, where it is a literal
 	cloudWorkspace string // the one that a cloud block names
+	readsWorkspace bool   // an expression has the name of the engine's workspace
 
 	asks  bool              // not only plan has to be given the variables
 	types map[string]string // first words of the types of its variables

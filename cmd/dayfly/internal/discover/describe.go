@@ -45,12 +45,12 @@ func (m *module) workspaces(s source, why string) []Workspace {
 		}
 		return list
 	}
-	names := m.engines
-	if len(names) == 0 {
-		names = []string{""}
-	}
+	names, ask := m.chosen(s.Options)
 	for _, name := range names {
 		w := m.workspace(s, why, name)
+		if ask != "" {
+			w.Notes = append(w.Notes, ask)
+		}
 		m.notes(&w)
 		if len(m.vars) > 0 {
 			w.Notes = append(w.Notes, chooseVars(m.vars))
@@ -69,7 +69,7 @@ func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
 	if m.dir == "." {
 		w.Name = filepath.Base(s.dir)
 	}
-	if engineWorkspace != "" && engineWorkspace != "default" {
+	if engineWorkspace != "" && engineWorkspace != "default" && engineWorkspace != m.code.CloudSettings["workspaces.name"] {
 		w.Name += "-" + engineWorkspace
 	}
 	w.Project, w.Engine, w.Source = s.Project, m.engine(s.Engine), s.of(m.dir)

@@ -32,6 +32,8 @@ type Options struct {
 	Engine  string // of code that does not say which; empty means terraform
 	GitURL  string // where the runners find the tree; empty means in the directory itself
 	GitRef  string
+
+	Workspaces []string // of the engine, for root modules that need one to be chosen
 }
 
 // Workspace is one that was found.
@@ -69,6 +71,8 @@ type module struct {
 	engines  []string // the engine's own workspaces that are seen here
 	called   string   // a directory that calls it as a module
 	projects []project
+
+	readsWorkspace bool // the name of the engine's workspace, itself or in a module that it calls
 }
 
 type walk struct {
@@ -214,7 +218,7 @@ func (w *walk) read() {
 	}
 	for _, dir := range slices.Sorted(maps.Keys(w.modules)) {
 		for _, source := range w.modules[dir].code.Modules {
-			if !strings.HasPrefix(source, "./") && !strings.HasPrefix(source, "../") {
+			if !local(source) {
 				continue
 			}
 			target := path.Join(dir, source)
@@ -223,6 +227,7 @@ func (w *walk) read() {
 			}
 		}
 	}
+	w.readName()
 	for _, name := range w.loose {
 		for dir := path.Dir(name); ; dir = path.Dir(dir) {
 			if m := w.modules[dir]; m != nil {

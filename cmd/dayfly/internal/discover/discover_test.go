@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -185,6 +186,52 @@ func TestTree_StaysInItsTree(t *testing.T) {
 	found := find(t, dir, discover.Options{})
 	if got := names(found); !cmp.Equal(got, []string{"in"}) {
 		t.Errorf("got %q, and left %v", got, found.Left)
+	}
+}
+
+// In the engine's workspace default such code is refused, or plans everything anew.
+func TestTree_AsksForWorkspacesToChoose(t *testing.T) {
+	backend := func(body string) string { return "terraform {\n" + body + "}\n" }
+	dir := tree(t, map[string]string{
+		"tags/main.tf":   backend("cloud {\n workspaces {\n tags = [\"net\"]\n }\n }\n"),
+		"prefix/main.tf": backend("backend \"remote\" {\n workspaces {\n prefix = \"net-\"\n }\n }\n"),
+		"reads/main.tf":  s3 + "locals {\n n = \"a-${terraform.workspace}\"\n}\n",
+		"calls/main.tf":  s3 + "module \"m\" {\n  source = \"../mod\"\n}\n", "mod/main.tf": "module \"n\" {\n  source = \"./sub\"\n}\n",
+		"mod/sub/main.tf": "locals {\n n = terraform.workspace\n}\n",
+		"seen/main.tf":    s3 + "locals {\n n = terraform.workspace\n}\n", "seen/.terraform/environment": "dev",
+		"named/main.tf":  backend("cloud {\n workspaces {\n name = \"net\"\n }\n }\n"),
+		"remote/main.tf": backend("backend \"remote\" {\n workspaces {\n name = \"net\"\n }\n }\n"),
+		"local/main.tf":  backend("backend \"local\" {}\n") + "locals {\n n = terraform.workspace\n}\n",
+		"plain/main.tf":  s3,
+	})
+	list := func(o discover.Options) map[string]string {
+		got := map[string]string{}
+		for _, w := range find(t, dir, o).Workspaces {
+			name := w.Name
+			if w.State != nil {
+				name += " in " + w.State.Workspace
+			}
+			i := slices.IndexFunc(w.Notes, func(note string) bool { return strings.Contains(note, "choose one with state.workspace") })
+			if got[name] = ""; i >= 0 {
+				got[name], _, _ = strings.Cut(w.Notes[i], ":")
+			}
+		}
+		return got
+	}
+	const reads = "its code reads terraform.workspace, which is default without one"
+	want := map[string]string{
+		"tags": "its cloud block names no workspace", "prefix": "its backend remote names no workspace", "reads": reads, "calls": reads,
+		"seen-dev in dev": "", "named in net": "", "remote": "", "local": "", "plain": "",
+	}
+	if diff := cmp.Diff(want, list(discover.Options{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	want = map[string]string{"seen-dev in dev": "", "named in net": "", "remote": "", "local": "", "plain": ""}
+	for _, name := range []string{"tags", "prefix", "reads", "calls"} {
+		want[name+"-a in a"], want[name+"-b in b"] = "", ""
+	}
+	if diff := cmp.Diff(want, list(discover.Options{Workspaces: []string{"a", "b"}})); diff != "" {
+		t.Errorf("with names (-want +got):\n%s", diff)
 	}
 }
 

@@ -28,6 +28,8 @@ type workspaceDiscover struct {
 	GitURL  string `name:"git-url" placeholder:"URL" help:"Repository that has the tree; without it, the workspaces run the directories of this machine."`
 	Ref     string `help:"With --git-url: branch, tag or commit."`
 	Force   bool   `help:"Replace files that differ."`
+
+	Workspace []string `placeholder:"NAME" help:"Workspaces of the engine, for root modules that need one to be chosen: one workspace for each."`
 }
 
 // Run finds the workspaces, writes their files and prints a table of them.
@@ -35,7 +37,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 	if c.Ref != "" && c.GitURL == "" {
 		return cli.Usage(errors.New("--ref: goes with --git-url"))
 	}
-	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref})
+	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref, Workspaces: c.Workspace})
 	if err != nil {
 		return cli.Usage(err)
 	}
