@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/config"
@@ -108,6 +112,33 @@ func submoduleURLs(top *object.Tree) (map[string]string, error) {
 		return nil, fmt.Errorf("read .gitmodules: %w", err)
 	}
 	return parseModules(data)
+}
+
+// Submodules are the directories of the submodules that a clone names in .gitmodules, below its top, which is absolute.
+func Submodules(top string) ([]string, error) {
+	file, err := os.OpenInRoot(top, ".gitmodules")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read .gitmodules: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxModulesFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read .gitmodules: %w", err)
+	}
+	urls, err := parseModules(data)
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, dir := range slices.Sorted(maps.Keys(urls)) {
+		if filepath.IsLocal(dir) {
+			dirs = append(dirs, filepath.Join(top, dir))
+		}
+	}
+	return dirs, nil
 }
 
 // parseModules reads a file .gitmodules.

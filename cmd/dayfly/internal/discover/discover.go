@@ -17,6 +17,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	gitsource "github.com/dayfly-dev/dayfly/internal/runner/source"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -347,7 +348,7 @@ func newSource(dir string, o Options) (source, error) {
 	for at := abs; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			s.top, s.prefix = at, relative(at, abs)
-			s.submodules, err = submodulesOf(at)
+			s.submodules, err = gitsource.Submodules(at)
 			return s, err
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return s, err

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-git/go-git/v5/config"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/pullrequest"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -77,27 +75,4 @@ func relative(from, to string) string {
 		return to
 	}
 	return filepath.ToSlash(rel)
-}
-
-// submodulesOf are the directories of the submodules of a repository.
-func submodulesOf(top string) ([]string, error) {
-	const name = ".gitmodules"
-	if _, err := os.Lstat(filepath.Join(top, name)); err != nil {
-		return nil, nil //nolint:nilerr // it has none
-	}
-	data, err := readFile(os.DirFS(top), name)
-	if err != nil {
-		return nil, err
-	}
-	modules := config.NewModules()
-	if err := modules.Unmarshal(data); err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %s", name, text.Cut(err.Error(), 200))
-	}
-	var dirs []string
-	for _, m := range modules.Submodules {
-		if filepath.IsLocal(m.Path) {
-			dirs = append(dirs, filepath.Join(top, m.Path))
-		}
-	}
-	return dirs, nil
 }
