@@ -31,6 +31,10 @@ func Widen(w *api.Workspace) (uses string) {
 	if u.top == dir {
 		return ""
 	}
+	for top := dir; top != u.top; { // all of it is copied, and its links must lead somewhere too
+		top = u.top
+		u.links(top)
+	}
 	uses, _ = filepath.Rel(dir, u.first) // both are absolute
 	rel, _ := filepath.Rel(u.top, dir)
 	w.Source.Directory, w.Source.Path = u.top, filepath.ToSlash(rel)

@@ -58,6 +58,7 @@ func TestWiden_TakesTheTargetsOfLinks(t *testing.T) {
 	shared := map[string]string{
 		"repo/.git/HEAD": "", "repo/common/names.tf": "", "repo/live/main.tf": "", "repo/dir/more.tf": "->../far/more.tf", "repo/far/more.tf": "",
 		"repo/live/way": "->../common", "repo/modules/vpc/main.tf": "", "repo/modules/vpc/names.tf": "->../../common/names.tf", "other/x.tf": "",
+		"repo/live/near/main.tf": "", "repo/live/other/names.tf": "->../../common/names.tf",
 	}
 	call := "module \"m\" {\n  source = \"../modules/vpc\"\n}\n"
 	for name, tc := range map[string]struct {
@@ -67,11 +68,12 @@ func TestWiden_TakesTheTargetsOfLinks(t *testing.T) {
 	}{
 		"a file":               {"names.tf", "->../../common/names.tf", "repo", "../../common/names.tf"},
 		"below the root":       {"policies/a/names.tf", "->../../../../common/names.tf", "repo", "../../common/names.tf"},
-		"a near file":          {"names.tf", "->../main.tf", "repo/live", "../main.tf"},
+		"a near file":          {"names.tf", "->../main.tf", "repo", "../main.tf"}, // the other's link is copied too
 		"within the root":      {"names.tf", "->main.tf", "", ""},
 		"a directory of links": {"dir", "->../../dir", "repo", "../../dir"},
 		"by way of another":    {"names.tf", "->../way/names.tf", "repo", "../../common"},
 		"of a module":          {"call.tf", strings.ReplaceAll(call, "../", "../../"), "repo", "../../modules/vpc"},
+		"of a neighbour":       {"call.tf", strings.ReplaceAll(call, "../modules/vpc", "../near"), "repo", "../near"},
 		"over the top":         {"names.tf", "->../../../repo/common/names.tf", "", ""},
 		"out of the clone":     {"names.tf", "->../../../other/x.tf", "", ""},
 		"to nothing":           {"names.tf", "->../../common/none.tf", "", ""},
