@@ -1,12 +1,14 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
@@ -30,9 +32,10 @@ func (r *run) allowed(hooks []api.Hook) error {
 // run. A hook that fails after it never hides a failure of the step, and stops the run, unless the step has changed
 // something: then the run goes on to report that, and fails at its end.
 func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Context) (string, error)) error {
-	if err := h.hooks(ctx, name, ""); err != nil && ctx.Err() == nil {
-		_ = h.Skip(ctx, name, "a hook before it failed")
-		return err
+	if !h.early || name != stepInit {
+		if err := h.before(ctx, name); err != nil && ctx.Err() == nil {
+			return err
+		}
 	}
 	if err := h.given(ctx, name, name, fn); err != nil {
 		_ = h.hooks(ctx, name, workflow.StepFailed) // that step's failure is the run's
@@ -46,6 +49,65 @@ func (h *host) Step(ctx context.Context, name string, fn func(ctx context.Contex
 		h.late = err
 	}
 	return nil
+}
+
+// before runs the hooks before a step, which is skipped if one fails.
+func (h *host) before(ctx context.Context, step string) error {
+	err := h.hooks(ctx, step, "")
+	if err != nil && ctx.Err() == nil {
+		_ = h.Skip(ctx, step, "a hook before it failed")
+	}
+	return err
+}
+
+// makes reports whether a workspace's hooks may make its root module: it has some before init.
+func makes(hooks []api.Hook) bool {
+	return slices.ContainsFunc(hooks, func(hook api.Hook) bool { return hook.Before == stepInit })
+}
+
+// makeRoot runs the hooks before init ahead of the engine, in the top of the source, because the root module is not
+// there yet. No process of theirs can change it after the check.
+func (h *host) makeRoot(ctx context.Context, top string, check func() error) error {
+	root := h.root
+	h.root, h.early = top, true
+	if err := cmp.Or(h.before(ctx, stepInit), context.Cause(ctx)); err != nil {
+		return err
+	}
+	if err := h.EndProcesses(ctx); err != nil {
+		return failure(workflow.ReasonRunnerError, err)
+	}
+	err := check()
+	if err == nil {
+		err = h.r.writeFiles(root, h.spec.Files)
+	}
+	if err != nil {
+		_ = h.Skip(ctx, stepInit, "the root module that the hooks before it made cannot be used")
+		return failure(workflow.ReasonSourceFailed, err)
+	}
+	h.root = root
+	return nil
+}
+
+// ForHooks implements engine.Host.
+func (h *host) ForHooks(env []string, plan []byte) {
+	if h.hookEnv = env; len(h.spec.Hooks) > 0 {
+		h.plan = string(plan)
+	}
+}
+
+// planFile writes the plan for a hook, for the engine's user alone, and returns its variable. The file is emptied at the
+// end of the hook's step as those of secrets are, whatever name code has given it.
+func (h *host) planFile(temp *os.Root) (env []string, remove func(), err error) {
+	if h.plan == "" {
+		return nil, func() {}, nil
+	}
+	name := "plan-" + rand.Text() + ".json"
+	file, err := writeNew(temp, name, h.plan, h.r.owner())
+	if err == nil {
+		h.r.dirs.written = append(h.r.dirs.written, file)
+		err = file.Chmod(0o400)
+	}
+	return []string{"DAYFLY_PLAN_JSON=" + filepath.Join(h.r.dirs.temp, name)}, func() { _ = temp.Remove(name) }, err
 }
 
 // hooks runs those before a step, which has no status yet, until one fails; or all of those after it. A run that was told
@@ -87,9 +149,14 @@ func (h *host) hook(ctx context.Context, hook api.Hook, step string, status work
 	if err != nil {
 		return failure(workflow.ReasonRunnerError, fmt.Errorf("write the script of a hook: %w", err))
 	}
+	plan, remove, err := h.planFile(temp)
+	defer remove()
+	if err != nil {
+		return failure(workflow.ReasonRunnerError, fmt.Errorf("write the plan for a hook: %w", err))
+	}
 	code, err := h.Exec(ctx, engine.Command{
 		Args: []string{"/bin/sh", "-e", filepath.Join(h.r.dirs.temp, name)}, Dir: h.root, Quiet: true,
-		Env: []string{"DAYFLY_STEP=" + step, "DAYFLY_STEP_STATUS=" + string(status)},
+		Env: slices.Concat(h.hookEnv, plan, []string{"DAYFLY_STEP=" + step, "DAYFLY_STEP_STATUS=" + string(status)}),
 	})
 	if err == nil && code == 0 {
 		return nil

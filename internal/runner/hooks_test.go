@@ -164,3 +164,74 @@ func TestRunJob_FilesStayInTheSourceAndReplaceNothing(t *testing.T) {
 		}
 	}
 }
+
+// The plan is there for a hook alone, also if the hook is killed or gives the file another name.
+func TestRunJob_HooksAfterThePlanCanReadIt(t *testing.T) {
+	spec, cfg := fake(t, "true")
+	const read = `echo "$DAYFLY_STEP: $(cut -c 1-24 "$DAYFLY_PLAN_JSON") $(ls -l "$DAYFLY_PLAN_JSON" | cut -c 1-10)"; `
+	spec.Hooks = []api.Hook{
+		{Before: "init", Run: `echo "before init: ${TF_DATA_DIR-none} $(basename "$(command -v terraform)")"`},
+		{Before: "plan", Run: `echo "before plan: ${DAYFLY_PLAN_JSON-none}"; ls "$TF_DATA_DIR"; terraform version; command -v terraform > found`},
+		{After: "plan", Run: read + `echo "$DAYFLY_PLAN_JSON" > path; ln "$DAYFLY_PLAN_JSON" kept; test "$(readlink "$(cat found)")"`},
+		{Before: "apply", Run: read + `test -e "$(cat path)" || echo "gone, with $(wc -c < kept | tr -d ' ') bytes left"; echo "$DAYFLY_PLAN_JSON" > path; kill -9 $$`},
+		{After: "output", Run: "true"},
+	}
+	r := newRelay(t, spec)
+	runJob(t, r, cfg)
+	if got := r.result(); got.Reason != workflow.ReasonHookFailed || !strings.Contains(got.Detail, `"before apply"`) {
+		t.Errorf("got %+v", got)
+	}
+	for _, want := range []string{
+		"before init: none terraform\n", "before plan: none\nterraform.tfstate\n{\"terraform_version",
+		"plan: {\"format_version\": \"1.2\" -r--------\n", "apply: {\"format_version\": \"1.2\" -r--------\ngone, with 0 bytes left\n",
+	} {
+		if !strings.Contains(r.text(), want) {
+			t.Errorf("no %q in the log %s", want, r.text())
+		}
+	}
+}
+
+// A program such as cdktf makes the root module from the source.
+func TestRunJob_HooksMayMakeTheRootModule(t *testing.T) {
+	const path = "cdktf.out/stacks/prod"
+	for name, c := range map[string]struct {
+		before, run string
+		reason      workflow.Reason
+		says        string
+	}{
+		"made":           {"init", `cat file && mkdir -p ` + path + ` && ln -s ../../../file ` + path, "", ""},
+		"not made":       {"init", "true", workflow.ReasonSourceFailed, `source.path: the source has no directory "cdktf.out/stacks/prod"`},
+		"a file":         {"init", "mkdir -p cdktf.out/stacks && touch " + path, workflow.ReasonSourceFailed, "source.path: the source has no directory"},
+		"leads out":      {"init", "mkdir -p cdktf.out/stacks && ln -s /etc " + path, workflow.ReasonSourceFailed, "source.path: the source has no directory"},
+		"a link in it":   {"init", "mkdir -p " + path + "/m && ln -s /etc/passwd " + path + "/m/x.tf", workflow.ReasonSourceFailed, `"/etc/passwd", outside the source`},
+		"it failed":      {"init", "exit 3", workflow.ReasonHookFailed, "exit code 3"},
+		"before another": {"plan", "mkdir -p " + path, workflow.ReasonSourceFailed, "source.path: the source has no directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, cfg := fake(t, "true")
+			spec.Source.Path = path
+			spec.Files = []api.File{{Path: "more.txt", Content: "of the workspace"}}
+			spec.Hooks = []api.Hook{{Before: c.before, Run: c.run}, {After: "init", Run: "pwd -P; cat more.txt"}}
+			r := newRelay(t, spec)
+			runJob(t, r, cfg)
+			got := r.result()
+			if got.Reason != c.reason || !strings.Contains(got.Detail, c.says) {
+				t.Errorf("got %+v; log: %s", got, r.text())
+			}
+			want := []string{"source succeeded", "before init succeeded", "init succeeded", "after init succeeded", "plan succeeded", "apply succeeded", "output succeeded"}
+			switch {
+			case c.before != "init":
+				want = []string{"source failed"}
+			case c.reason == workflow.ReasonHookFailed:
+				want = []string{"source succeeded", "before init failed", "init skipped"}
+			case c.reason != "":
+				want = []string{"source succeeded", "before init succeeded", "init skipped"}
+			case !strings.Contains(r.text(), "/"+path+"\nof the workspace"):
+				t.Errorf("log: %s", r.text())
+			}
+			if diff := cmp.Diff(want, stepsOf(r)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -37,6 +37,9 @@ type host struct {
 	secrets   []resolved // of all steps
 	root      string     // the root module; empty before it is there
 	modules   modules    // credentials for modules and providers
+	hookEnv   []string   // variables of the engine for hooks; nil before init
+	plan      string     // as JSON, for hooks; empty: there is none yet
+	early     bool       // the hooks before init have run
 	late      error      // a hook that failed after a step with lasting changes
 
 	roleEnv []string // variables of every command of the step, with the address of the role's credentials

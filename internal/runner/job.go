@@ -81,11 +81,13 @@ func (r *run) runEngine(ctx context.Context, h *host) (engine.Outcome, error) {
 	}
 	job.Search = engine.StartSearch(ctx, &host{r: r, env: h.env}, job)
 	defer job.Search.End()
+	var awaited func() error // checks that hooks have made the root module; nil: it is there
 	err := h.step(ctx, stepSource, func(ctx context.Context) (string, error) {
 		fetched, err := source.Fetch(ctx, source.Request{
 			Source: planned(spec), Dest: r.dirs.source, Roots: roots, Data: source.DataAbove(r.cfg.WorkDir),
 			Secrets: r.resolver(), Objects: r.objects(),
 			Owner: (*source.Owner)(r.owner()), Log: h.Logf, TempDir: r.dirs.work, Aside: r.dirs.aside, Mask: h.Mask,
+			Made: makes(spec.Hooks),
 		})
 		r.dropGiven()
 		job.Top, job.Root, job.Aside, job.Fetched = r.dirs.source, fetched.Root, fetched.Aside, cmp.Or(fetched.Commit, fetched.Digest)
@@ -95,8 +97,9 @@ func (r *run) runEngine(ctx context.Context, h *host) (engine.Outcome, error) {
 		case err == nil && spec.SourceDigest != "" && spec.SourceDigest != fetched.Digest:
 			err = errMoved
 		}
-		if err == nil {
-			h.root, err = job.Root, r.writeFiles(job.Root, spec.Files)
+		h.root, awaited = job.Root, fetched.Awaited
+		if err == nil && awaited == nil {
+			err = r.writeFiles(job.Root, spec.Files)
 		}
 		return pointers(fetched.Pointers), err
 	})
@@ -104,6 +107,11 @@ func (r *run) runEngine(ctx context.Context, h *host) (engine.Outcome, error) {
 		return engine.Outcome{}, failure(sourceReason(err), err)
 	}
 	job.Search.Wait() // from here on, only processes of a step run
+	if awaited != nil {
+		if err := h.makeRoot(ctx, job.Top, awaited); err != nil {
+			return engine.Outcome{}, err
+		}
+	}
 	out, err := engine.Run(ctx, h, job)
 	if err == nil {
 		err = h.late

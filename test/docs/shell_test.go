@@ -347,6 +347,9 @@ const stub = `#!/bin/sh
 case "$1" in
 version) echo '{"terraform_version": "1.11.4"}' ;;
 --version) echo 'terragrunt version v0.99.5' ;;
+init) echo '{"backend": {"type": "local"}}' >"$TF_DATA_DIR/terraform.tfstate" ;;
+plan) exit 2 ;;
+show) echo '{"format_version": "1.2"}' ;;
 *) env | cut -d= -f1 | sed 's/^/saw /'; exit 1 ;;
 esac
 `
@@ -369,7 +372,8 @@ func TestWorkspaces_ListsTheVariablesThatACommandSees(t *testing.T) {
 			"cat >a/workspace.yaml <<'END'\nname: a\nengine: command\nstate: {kind: directory}\n" +
 			"commands: {update: \"env | cut -d= -f1 | sed 's/^/saw /'\"}\n" +
 			"hooks: [{after: run, run: \"env | cut -d= -f1 | sed 's/^/saw /'\"}]" + rest + "END\n" +
-			"cat >b/workspace.yaml <<'END'\nname: b\nengine: terraform\nstate: {kind: directory}" + rest + "END\n" +
+			"cat >b/workspace.yaml <<'END'\nname: b\nengine: terraform\nstate: {kind: directory}\n" +
+			"hooks: [{after: plan, run: \"env | cut -d= -f1 | sed 's/^/saw /'\"}]" + rest + "END\n" +
 			"cat >c/workspace.yaml <<'END'\nname: c\nengine: terragrunt" + strings.ReplaceAll(rest, "-name", "") + "END\n" +
 			"export PATH=\"$PWD/stub:$PATH\" FORWARDED=x DAYFLY_LISTEN=" + term.address + "\n"},
 		{Line: 2, Text: "dayfly up --env-forward-allowlist FORWARDED\n"},

@@ -33,6 +33,9 @@ type Host interface {
 	// LogWriter returns a new stream into the log, masked like a child's output. The error stream that goes there is
 	// also read by the engine.
 	LogWriter() io.WriteCloser
+	// ForHooks gives the hooks from here on what they need to use the engine: variables of its commands, and the plan of
+	// the run as JSON; nil: there is none yet.
+	ForHooks(env []string, plan []byte)
 	// Mask hides these values in everything that the runner sends from now on.
 	Mask(values ...string)
 	// EndProcesses ends every process of the job, so that none of its code can change a file until the next Exec.

@@ -53,6 +53,9 @@ type host struct {
 	policed  []engine.PolicyInputs // what policies were asked about
 	policies func(on engine.PolicyInputs) ([]api.PolicyResult, error)
 
+	hookEnv  []string // of ForHooks
+	hookPlan []byte
+
 	onExec func(c engine.Command) // called before each command
 	onLine func(text string)      // called with each piece of the log, without colours
 }
@@ -238,6 +241,9 @@ func lines(s ...string) string { return strings.Join(s, "\n") }
 
 // Still implements Host: nothing of a test's engine is left when Exec returns.
 func (h *host) EndProcesses(context.Context) error { return nil }
+
+// ForHooks implements Host.
+func (h *host) ForHooks(env []string, plan []byte) { h.hookEnv, h.hookPlan = env, plan }
 
 // Keep implements Host: it reads twice, and keeps what it was given.
 func (h *host) Keep(_ context.Context, name, kind string, from io.ReadSeeker) (int64, string, error) {

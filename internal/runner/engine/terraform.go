@@ -53,6 +53,8 @@ type terraform struct {
 
 	providers providers // from the cache
 
+	forHooks []string // variables with which hooks use the engine
+
 	approved *approved    // the plan to apply; nil: the run makes its own
 	pinned   []byte       // the plan file that policies have seen, or that was approved: it alone is applied; nil: any
 	shown    PolicyInputs // the input of policies
@@ -259,7 +261,28 @@ func (t *terraform) init(ctx context.Context) (text string, err error) {
 	if t.taken != "" && !t.readOnly {
 		text += fmt.Sprintf("; took over %s as %s", t.taken, t.doc)
 	}
+	if err := t.letHooks(); err != nil {
+		return "", runnerError(fmt.Errorf("prepare hooks: %w", err))
+	}
 	return text, nil
+}
+
+// letHooks lets hooks use the engine as init has set it up. Its name leads them to the program of the run, which may have
+// another name, or lie outside of PATH.
+func (t *terraform) letHooks() error {
+	dir := newName("bin-", "")
+	if err := t.temp.mkdir(dir); err != nil {
+		return err
+	}
+	if err := t.temp.root.Symlink(t.bin.path, path.Join(dir, t.j.Spec.Engine)); err != nil {
+		return err
+	}
+	t.forHooks = t.env()
+	if t.j.Getenv != nil {
+		t.forHooks = append(t.forHooks, "PATH="+t.temp.join(dir)+":"+t.j.Getenv("PATH"))
+	}
+	t.h.ForHooks(t.forHooks, nil)
+	return nil
 }
 
 // list shows the addresses of the resources in the state.
@@ -343,6 +366,7 @@ func (t *terraform) recordPlan(step string, raw []byte) (summary, error) {
 		return s, stepFailed(step, err)
 	}
 	t.h.Mask(s.secrets...)
+	t.h.ForHooks(t.forHooks, raw)
 	if len(t.j.Spec.Policies) > 0 {
 		t.shown.Inputs = []PolicyInput{{JSON: raw}}
 	}

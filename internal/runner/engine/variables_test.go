@@ -1,8 +1,11 @@
 package engine_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -252,6 +255,35 @@ output "all" {
 		_, err := engine.Run(t.Context(), newHost(), j)
 		if f := failure(t, err); !strings.Contains(f.Detail, "zones") && !strings.Contains(f.Detail, "Invalid value for input variable") {
 			t.Errorf("no constant: got %s", f.Detail)
+		}
+	})
+}
+
+// With these variables a hook finds the modules, the providers and the program of the run.
+func TestRun_HooksCanUseWhatInitPrepared(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		files := map[string]string{
+			"main.tf":   "module \"m\" { source = \"./m\" }\nresource \"terraform_data\" \"a\" { input = module.m.o }\n",
+			"m/main.tf": "output \"o\" { value = 1 }\n",
+		}
+		j := job(t, name, workflow.Preview, files)
+		j.Getenv = func(name string) string { return map[string]string{"PATH": os.Getenv("PATH")}[name] }
+		next, h, _ := previewed(t, j, workflow.Update, files)
+		next.Getenv = j.Getenv
+		out, err := engine.Run(t.Context(), h, next)
+		if err != nil || !slices.Contains(stepNames(h), "check") {
+			t.Fatalf("%v, %+v\n%s", err, out, h.text())
+		}
+		var plan struct {
+			Changes []struct{ Address string } `json:"resource_changes"`
+		}
+		if err := json.Unmarshal(h.hookPlan, &plan); err != nil || len(plan.Changes) != 1 || plan.Changes[0].Address != "terraform_data.a" {
+			t.Errorf("%v: got the plan %s", err, h.hookPlan)
+		}
+		hook := exec.CommandContext(t.Context(), "/bin/sh", "-c", name+" validate")
+		hook.Dir, hook.Env = next.Root, h.hookEnv
+		if said, err := hook.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, said)
 		}
 	})
 }

@@ -44,6 +44,8 @@ type Request struct {
 	Aside   string                           // an empty directory for state that lies beside the code; empty leaves it out
 	Mask    func(values ...string)           // hides values in the log; called before they are used; nil drops them
 
+	Made bool // hooks may make the root module: it need not be there yet
+
 	limits limits // zero fields mean the bounds above
 	caPEM  []byte // trusted for https beside the machine's own; for tests
 }
@@ -59,6 +61,10 @@ type Fetched struct {
 	Aside  string // directory of the files that the engine left beside the root module, under their names there
 	Digest string // of a directory: see Sources.Digest; of an archive its SHA-256
 	Commit string // of a git source
+
+	// Awaited checks, after the hooks that make the root module, that it is there and that nothing in it leads out of the
+	// source; nil: it was there from the beginning.
+	Awaited func() error
 
 	// Pointers are the files, relative to Dest, whose contents git LFS keeps elsewhere: the run finds only pointers there.
 	Pointers []string

@@ -257,15 +257,52 @@ func (t *tree) module(r Request, field, name string) (Fetched, error) {
 	if name == "" {
 		return out, nil
 	}
-	info, err := t.root.Stat(path.Clean(name))
-	if err != nil || !info.IsDir() {
-		return Fetched{}, workflow.Refuse(workflow.ErrNotFound, field, "the source has no directory %s", quote(name))
+	name = path.Clean(name)
+	if _, err := t.root.Stat(name); r.Made && errors.Is(err, fs.ErrNotExist) {
+		out.Awaited = func() error { return made(r.Dest, field, name) }
+	} else if err := directory(t.root, field, name); err != nil {
+		return Fetched{}, err
 	}
-	module := filepath.FromSlash(path.Clean(name))
+	module := filepath.FromSlash(name)
 	if out.Root = filepath.Join(r.Dest, module); out.Aside != "" {
 		out.Aside = filepath.Join(r.Aside, module)
 	}
 	return out, nil
+}
+
+// directory checks that the root module is there, and below the top.
+func directory(top *os.Root, field, name string) error {
+	info, err := top.Stat(name)
+	if err != nil || !info.IsDir() {
+		return workflow.Refuse(workflow.ErrNotFound, field, "the source has no directory %s", quote(name))
+	}
+	return nil
+}
+
+// made checks a root module that hooks have made.
+func made(dest, field, name string) error {
+	top, err := os.OpenRoot(dest)
+	if err != nil {
+		return fmt.Errorf("open the source: %w", err)
+	}
+	defer func() { _ = top.Close() }()
+	if err := directory(top, field, name); err != nil {
+		return err
+	}
+	entries := 0
+	return fs.WalkDir(top.FS(), name, func(name string, d fs.DirEntry, err error) error {
+		if entries++; err != nil || entries > maxEntries {
+			return cmp.Or(err, workflow.Refuse(workflow.ErrTooLarge, field, "the root module has more than %d files, directories and links", maxEntries))
+		}
+		if d.Type()&fs.ModeSymlink == 0 {
+			return nil
+		}
+		target, _ := top.Readlink(name)
+		if _, err := top.Stat(name); err == nil || errors.Is(err, fs.ErrNotExist) || target == cut(name) {
+			return nil
+		}
+		return workflow.Refuse(workflow.ErrInvalid, field, "the symbolic link %s points to %s, outside the source: have the hook that makes it copy the file instead", quote(name), quote(target))
+	})
 }
 
 func (t *tree) count(name string) error {
