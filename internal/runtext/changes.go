@@ -1,6 +1,7 @@
 package runtext
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,7 +74,16 @@ func Changed(w api.Workflow) string {
 	return said
 }
 
-// Column is Changed for a narrow column: numbers of added, changed and destroyed resources, or else words.
+// InState counts the resources of which a plan changes only the state: "1 import, 2 move"; empty if there are none.
+func InState(c api.Changes) string {
+	var out []string
+	for _, one := range counts(api.Changes{Import: c.Import, Move: c.Move, Forget: c.Forget}) {
+		out = append(out, fmt.Sprintf("%d %s", one.n, one.would))
+	}
+	return strings.Join(out, ", ")
+}
+
+// Column is Changed for a narrow column: numbers of added, changed and destroyed resources, then words.
 func Column(c *api.Changes) string {
 	switch {
 	case c == nil:
@@ -81,11 +91,9 @@ func Column(c *api.Changes) string {
 	case !c.Any() && c.Drift == 0:
 		return "none"
 	case c.Add+c.Change+c.Destroy > 0:
-		return fmt.Sprintf("+%d ~%d -%d", c.Add, c.Change, c.Destroy)
-	case c.Drift > 0:
-		return fmt.Sprintf("%d drifted", c.Drift)
+		return strings.TrimSuffix(fmt.Sprintf("+%d ~%d -%d, %s", c.Add, c.Change, c.Destroy, InState(*c)), ", ")
 	}
-	return fmt.Sprintf("%d in the state", c.Import+c.Move+c.Forget)
+	return cmp.Or(InState(*c), fmt.Sprintf("%d drifted", c.Drift))
 }
 
 // Summary is Changed as a sentence, about a run that succeeded.

@@ -88,7 +88,8 @@ func TestChanges_TheDangerousFirst(t *testing.T) {
 
 func TestColumn_IsNarrow(t *testing.T) {
 	for want, changes := range map[string]*api.Changes{
-		"": nil, "none": {}, "+1 ~2 -3": {Add: 1, Change: 2, Destroy: 3, Drift: 4}, "4 drifted": {Drift: 4}, "6 in the state": {Import: 1, Move: 2, Forget: 3},
+		"": nil, "none": {}, "+1 ~2 -3": {Add: 1, Change: 2, Destroy: 3, Drift: 4}, "4 drifted": {Drift: 4},
+		"1 import, 2 move, 3 forget": {Import: 1, Move: 2, Forget: 3}, "+1 ~0 -0, 2 forget": {Add: 1, Forget: 2}, "1 move": {Move: 1, Drift: 1},
 	} {
 		if got := runtext.Column(changes); got != want {
 			t.Errorf("got %s, want %s", got, want)

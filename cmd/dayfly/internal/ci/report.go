@@ -104,6 +104,9 @@ type ciResult struct {
 	Add       int    `json:"add"`
 	Change    int    `json:"change"`
 	Destroy   int    `json:"destroy"`
+	Import    int    `json:"import,omitempty"`
+	Move      int    `json:"move,omitempty"`
+	Forget    int    `json:"forget,omitempty"`
 }
 
 func (r *ciRun) results() []ciResult {
@@ -114,7 +117,8 @@ func (r *ciRun) results() []ciResult {
 			one.Applies = p.Apply.ID
 		}
 		if result := p.Run.Result; result != nil && result.Changes != nil {
-			one.Add, one.Change, one.Destroy = result.Changes.Add, result.Changes.Change, result.Changes.Destroy
+			c := *result.Changes
+			one.Add, one.Change, one.Destroy, one.Import, one.Move, one.Forget = c.Add, c.Change, c.Destroy, c.Import, c.Move, c.Forget
 		}
 		out = append(out, one)
 	}
