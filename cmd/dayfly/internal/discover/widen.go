@@ -102,13 +102,13 @@ func (u *used) links(dir string) {
 		switch u.looked++; {
 		case u.looked > maxLooked:
 			return fs.SkipAll
-		case err != nil: // the run says it
+		case err != nil:
 		case d.IsDir() && (d.Name() == ".git" || d.Name() == ".terraform"): // a run leaves them out
 			return fs.SkipDir
 		case d.Type()&fs.ModeSymlink != 0:
 			u.link(name)
 		}
-		return nil
+		return nil //nolint:nilerr // the run says what cannot be read
 	})
 }
 
