@@ -133,7 +133,7 @@ func TestApply_AMistakeNamesItsPlaceAndChangesNothing(t *testing.T) {
 		":4: document 2: project live: approval.rules":                                "kind: project\nname: live\napproval: {required: true, rules: [sometimes]}",
 		`:4: document 2: workspace one: there is no pool "typo"`:                      described("one") + "\npool: typo",
 		"there is no terminal to ask on: use --yes":                                   "kind: organization\nlog_retention_days: 7",
-		"kind: want a workspace here, not a pool|takeover|report|-f":                  good,
+		"describes no workspace|takeover|report|-f":                                   good,
 		"not a pool: that is for dayfly apply -f|run|file":                            good,
 	} {
 		says, command, other := strings.Cut(says, "|")

@@ -391,3 +391,28 @@ func TestReport_ItsExitCodeAndFileSayWhatWasFound(t *testing.T) {
 		}
 	}
 }
+
+func TestReport_TakesWhatApplyTakesAndSaysTheFix(t *testing.T) {
+	w := newWorld(t)
+	file := w.put("kind: project\nname: team", described("key"), described("tree"), described("other"), described("lock"))
+	w.ok("apply", "-f", file)
+	details := map[string]api.Result{
+		"key":   {Reason: workflow.ReasonStepFailed, Detail: "plan: Error: No valid credential sources found"},
+		"tree":  {Reason: workflow.ReasonHookFailed, Detail: "hook lint failed"},
+		"other": {Reason: workflow.ReasonStepFailed, Detail: "plan: Error: Unsupported argument"},
+		"lock":  {Reason: workflow.ReasonStepFailed, Detail: "the state is locked by ann: dayfly state unlock lock 1"},
+	}
+	w.agent(func(spec api.Spec) api.Result {
+		r := details[spec.Workspace]
+		r.Outcome = workflow.Failed
+		return r
+	})
+	got := w.run("takeover", "report", "-f", file)
+	has(t, "report", got.stdout, "4 workspaces", "fix: store the credentials with dayfly secret set", "fix: correct the hook", "fix: correct what the error names", "fix: ask the holder of the lock")
+	if strings.Contains(got.stdout, "log") {
+		t.Errorf("a fix leads to the log:\n%s", got.stdout)
+	}
+	if got := w.run("takeover", "report", "-f", w.put("kind: project\nname: team")); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "describes no workspace") {
+		t.Errorf("a file without workspaces: got %+v", got)
+	}
+}

@@ -207,7 +207,7 @@ case "$1" in apply | destroy)
 	esac ;;
 esac
 exec %s "$@"
-`, stateName, stateLost("this unit"), text.ShellWord(wrapped))
+`, stateName, "the state of this unit would be lost when the task ends, or stay on this machine: it is a local file. "+wantRemote, text.ShellWord(wrapped))
 	err := g.temp.write(name, []byte(script))
 	if err == nil {
 		err = g.temp.root.Chmod(name, 0o700)
@@ -216,9 +216,15 @@ exec %s "$@"
 	return err
 }
 
+// wantRemote is what to do about units without a remote backend.
+const wantRemote = "Declare a remote_state with a remote backend"
+
 // stateLost says why units without a remote backend are not run.
-func stateLost(units string) string {
-	return "the state of " + units + " would be lost when the task ends: it is a file in the source. Declare a remote_state with a remote backend"
+func stateLost(units string, outside bool) string {
+	if outside {
+		return "the state of " + units + " is a file outside of the source, which a run on another machine would not find"
+	}
+	return "the state of " + units + " would be lost when the task ends: it is a file in the source"
 }
 
 // plan plans all units. For a run that applies, it is a forecast: terragrunt plans each unit again after its
@@ -351,18 +357,26 @@ func inUnit(unit, name string) string {
 // checkBackends refuses units whose state would be lost with the run: those without a backend, or with the backend
 // local. A unit with a plan has been initialised. It returns the places of the units' states.
 func (g *terragrunt) checkBackends(units []string) ([]api.StateRef, error) {
-	states, lost, err := g.places(units)
-	if err == nil && len(lost) > 0 {
-		err = &Failure{
-			Reason: workflow.ReasonStateNotKept,
-			Detail: text.Middle(stateLost(text.Some(lost, maxListed)), maxDetail),
-		}
+	states, lost, outside, err := g.places(units)
+	if err != nil || len(lost)+len(outside) == 0 {
+		return states, err
 	}
-	return states, err
+	var said []string
+	if len(lost) > 0 {
+		said = append(said, stateLost(text.Some(lost, maxListed), false))
+	}
+	if len(outside) > 0 {
+		said = append(said, stateLost(text.Some(outside, maxListed), true))
+	}
+	return nil, &Failure{
+		Reason: workflow.ReasonStateNotKept,
+		Detail: text.Middle(strings.Join(append(said, wantRemote), ". "), maxDetail),
+	}
 }
 
-// places says where units have their states, and which have none that outlives the run.
-func (g *terragrunt) places(units []string) (states []api.StateRef, lost []string, err error) {
+// places says where units have their states, and which have none that outlives the run, or only one in a file of this
+// machine.
+func (g *terragrunt) places(units []string) (states []api.StateRef, lost, outside []string, err error) {
 	workspace := defaultWorkspace
 	if g.j.Getenv != nil {
 		workspace = cmp.Or(g.j.Getenv("TF_WORKSPACE"), workspace)
@@ -370,16 +384,31 @@ func (g *terragrunt) places(units []string) (states []api.StateRef, lost []strin
 	for _, unit := range units {
 		is, err := g.backend(unit)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
-		if is.Type == "" || is.Type == "local" {
+		switch {
+		case g.outside(is):
+			outside = append(outside, unit)
+			continue
+		case is.Type == "" || is.Type == "local":
 			lost = append(lost, unit)
 			continue
 		}
 		found := api.StateFound{Backend: is.Type, Settings: digest(is.Type, is.Config), Workspace: workspace}
 		states = append(states, api.StateRef{Place: placeID(found, is.Config, g.j.Getenv), Unit: text.Cut(unit, 1000)})
 	}
-	return states, lost, nil
+	return states, lost, outside, nil
+}
+
+// outside reports whether a state is a file that does not lie in the copy of the source.
+func (g *terragrunt) outside(is backendRecord) bool {
+	file, _ := is.Config["path"].(string)
+	if is.Type != "local" || !filepath.IsAbs(file) {
+		return false
+	}
+	top, err := filepath.EvalSymlinks(cmp.Or(g.j.Top, g.j.Root)) // as terragrunt sees it
+	rel, relErr := filepath.Rel(top, file)
+	return err != nil || relErr != nil || !filepath.IsLocal(rel)
 }
 
 // backend is the backend that the wrapped engine has set up for a unit: beside its terragrunt.hcl, or in terragrunt's
@@ -435,7 +464,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		}
 	}
 	g.units = append(g.units, late...)
-	states, _, err := g.places(late) // which were not known before
+	states, _, _, err := g.places(late) // which were not known before
 	if err == nil && len(states) > 0 {
 		err = claimStates(ctx, g.h, g.j.Spec.Workflow, true, states...) // they are applied by now
 	}

@@ -261,6 +261,10 @@ func TestTerragrunt_Refusals(t *testing.T) {
 		"plan to approve":   {func(j *engine.Job, _ *host) { j.Spec.Operation, j.Spec.For = workflow.Preview, workflow.Update }, workflow.ReasonRunnerError, "cannot run"},
 		"state operation":   {func(j *engine.Job, _ *host) { j.Spec.Operation = workflow.StatePull }, workflow.ReasonRunnerError, "cannot run"},
 		"state in the tree": {func(j *engine.Job, _ *host) { _ = os.RemoveAll(filepath.Join(j.Root, "a", "up")) }, workflow.ReasonStateNotKept, "the state of a would be lost"},
+		"state elsewhere":   {func(j *engine.Job, _ *host) { put(t, j.Root, map[string]string{"a/file": "/srv/a.tfstate"}) }, workflow.ReasonStateNotKept, "the state of a is a file outside of the source"},
+		"state in a file of the tree": {func(j *engine.Job, _ *host) {
+			put(t, j.Root, map[string]string{"a/file": filepath.Join(j.Root, "a.tfstate")})
+		}, workflow.ReasonStateNotKept, "the state of a would be lost"},
 	} {
 		j, h := standInJob(t, workflow.Update, "echo applied")
 		tc.change(&j, h)
@@ -282,6 +286,7 @@ func standInJob(t *testing.T, op workflow.Operation, apply string) (engine.Job, 
 		`[ "$1" = --version ] && echo "terragrunt version v${VERSION:-0.99.5}" && exit`,
 		`while [ "$1" != -- ]; do case "$1" in --json-out-dir) json=$2 ;; --report-file) report=$2 ;; esac; shift; done`,
 		`if [ "$2" = plan ]; then for u in a b; do mkdir -p "$json/$u" $u/.terraform; [ -e $u/up ] && echo '{"backend":{"type":"s3"}}' >$u/.terraform/terraform.tfstate`,
+		`[ -e $u/file ] && echo '{"backend":{"type":"local","config":{"path":"'"$(cat $u/file)"'"}}}' >$u/.terraform/terraform.tfstate`,
 		`echo '{"format_version":"1.2","resource_changes":[{"address":"terraform_data.x","mode":"managed","type":"terraform_data","change":{"actions":["create"]}}]}' >"$json/$u/tfplan.json"; done`,
 		"else", apply, "fi")})
 	fakeEngine(t, filepath.Join(dir, "tofu"), "1.11.0", "")

@@ -33,7 +33,7 @@ func (m *module) workspaces(s source, why string) []Workspace {
 	var list []Workspace
 	for _, p := range m.projects {
 		w := m.workspace(s, why, p.Workspace)
-		p.apply(m, &w)
+		p.apply(m, s, &w)
 		m.notes(&w)
 		list = append(list, w)
 	}

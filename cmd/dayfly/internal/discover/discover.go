@@ -35,6 +35,7 @@ type Options struct {
 	GitRef  string
 
 	Workspaces []string // of the engine, for root modules that need one to be chosen
+	Terragrunt string   // TerragruntTrees or TerragruntUnits; empty means trees
 }
 
 // Workspace is one that was found.
@@ -44,6 +45,9 @@ type Workspace struct {
 	Why     string   `json:"why"` // it is a root module
 	Backend string   `json:"backend"`
 	Notes   []string `json:"notes,omitempty"` // settings that were not carried over, and choices to make
+
+	from  *project // that it was made for; nil: none
+	needs []string // directories of workspaces that run before it
 }
 
 // Left is a directory that was not taken.
@@ -83,6 +87,15 @@ type walk struct {
 	entries int
 	bytes   int64
 	out     Found
+
+	pulumi  map[string]*pulumi     // by directory
+	hcl     []string               // files of Terragrunt
+	hclRead map[string]engine.Unit // those that were read
+	units   []*unit                // of Terragrunt
+	trees   map[string][]project   // that name a directory with units
+	called  map[string]string      // directories that units and stacks call, and by which
+	groupOf map[string]string      // directory of the workspace that each unit is in
+	unread  map[string][]string    // files of other programs
 }
 
 // Tree looks for root modules in a directory and below.
@@ -92,17 +105,19 @@ func Tree(dir string, o Options) (Found, error) {
 		return Found{}, fmt.Errorf("read the tree: %w", err)
 	}
 	defer top.Close() //nolint:errcheck // it was only read
-	w := &walk{fsys: top.FS(), modules: map[string]*module{}}
+	w := &walk{
+		fsys: top.FS(), modules: map[string]*module{}, pulumi: map[string]*pulumi{}, trees: map[string][]project{},
+		called: map[string]string{}, groupOf: map[string]string{}, unread: map[string][]string{}, hclRead: map[string]engine.Unit{},
+	}
 	if err := fs.WalkDir(w.fsys, ".", w.visit); err != nil {
 		return Found{}, fmt.Errorf("read the tree %s: %w", dir, err)
 	}
 
-	plan, err := readAtlantis(w.fsys)
-	if err != nil {
+	w.read()
+	w.readUnits(w.hcl)
+	if err := w.readProjects(); err != nil {
 		return Found{}, err
 	}
-	w.read()
-	w.out.Notes = append(w.out.Notes, plan.assign(w.modules)...)
 	s, err := newSource(dir, o)
 	if err != nil {
 		return Found{}, err
@@ -110,6 +125,9 @@ func Tree(dir string, o Options) (Found, error) {
 
 	for _, name := range slices.Sorted(maps.Keys(w.modules)) {
 		m := w.modules[name]
+		if w.isElsewhere(m) {
+			continue
+		}
 		why, taken := m.judge()
 		if !taken {
 			w.out.Left = append(w.out.Left, Left{name, why})
@@ -117,7 +135,12 @@ func Tree(dir string, o Options) (Found, error) {
 		}
 		w.out.Workspaces = append(w.out.Workspaces, m.workspaces(s, why)...)
 	}
+	w.out.Workspaces = append(w.out.Workspaces, w.terragrunt(s)...)
+	for _, dir := range slices.Sorted(maps.Keys(w.pulumi)) {
+		w.out.Workspaces = append(w.out.Workspaces, w.stacks(w.pulumi[dir], s)...)
+	}
 	unique(w.out.Workspaces)
+	order(w.out.Workspaces)
 	slices.SortFunc(w.out.Workspaces, func(a, b Workspace) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(w.out.Left, func(a, b Left) int { return strings.Compare(a.Dir, b.Dir) })
 	return w.out, nil
@@ -142,10 +165,15 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 	case d.IsDir():
 	case isCode(base):
 		return w.addCode(dir, base, d)
-	case base == "terragrunt.hcl":
-		w.leave(dir, "it has a terragrunt.hcl: make one workspace with engine terragrunt of the tree of units that it is in")
+	case base == unitFile || base == stackFile:
+		w.hcl = append(w.hcl, name)
+		return w.count(d)
+	case slices.Contains(engine.PulumiFiles(), base):
+		w.pulumi[dir] = cmp.Or(w.pulumi[dir], &pulumi{dir: dir, file: base})
 	case slices.Contains([]string{".tfvars", ".tfbackend"}, path.Ext(strings.TrimSuffix(base, ".json"))):
 		w.loose = append(w.loose, name)
+	default:
+		w.noteOther(name)
 	}
 	return nil
 }
@@ -162,16 +190,21 @@ func (w *walk) unreadable(name string, d fs.DirEntry, err error) error {
 	return nil
 }
 
-// addCode counts a file of code, which makes its directory a module.
+// addCode notes a file of code, which makes its directory a module.
 func (w *walk) addCode(dir, base string, d fs.DirEntry) error {
+	m := w.module(dir)
+	m.tofu = m.tofu || strings.Contains(base, ".tofu")
+	return w.count(d)
+}
+
+// count bounds the files that are read.
+func (w *walk) count(d fs.DirEntry) error {
 	if info, err := d.Info(); err == nil {
 		w.bytes += info.Size()
 	}
 	if w.bytes > maxBytes {
 		return fmt.Errorf("its code has more than %d bytes: begin further down", maxBytes)
 	}
-	m := w.module(dir)
-	m.tofu = m.tofu || strings.Contains(base, ".tofu")
 	return nil
 }
 
@@ -191,6 +224,10 @@ func (w *walk) enter(name, dir, base string) error {
 		return fs.SkipDir
 	}
 	return nil
+}
+
+func (w *walk) note(format string, args ...any) {
+	w.out.Notes = append(w.out.Notes, fmt.Sprintf(format, args...))
 }
 
 func (w *walk) leave(dir, why string) { w.out.Left = append(w.out.Left, Left{dir, why}) }

@@ -114,7 +114,7 @@ func TestTree_SaysWhyADirectoryIsARootModuleOrNot(t *testing.T) {
 		"-modules/json":   "it is only called as a module, by json",
 		"-modules/plain":  "it has no backend, no provider block, no variables file and no state: it looks like a module",
 		"-vendor":         "it has the code of others",
-		"-terragrunt":     "it has a terragrunt.hcl: make one workspace with engine terragrunt of the tree of units that it is in",
+		"-terragrunt":     "its terragrunt.hcl names no source, and it has no code",
 		"-data":           "it is a data directory of Dayfly",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -326,7 +326,7 @@ func TestTree_ImportsAtlantisProjectsOrReportsThem(t *testing.T) {
 	want := map[string]api.Workspace{
 		"net-prod": {
 			Name: "net-prod", RunSettings: api.RunSettings{Engine: "terraform", EngineVersion: "1.9.5", Source: api.Source{Directory: filepath.Join(dir, "net")}},
-			State: &api.State{Workspace: "prod"},
+			State: &api.State{Workspace: "prod"}, Approval: &api.Approval{Required: true, NotBySubmitter: true},
 		},
 		"dns-stage": {
 			Name: "dns-stage", RunSettings: api.RunSettings{
@@ -341,7 +341,7 @@ func TestTree_ImportsAtlantisProjectsOrReportsThem(t *testing.T) {
 		t.Errorf("workspaces (-want +got):\n%s", diff)
 	}
 	for _, part := range []string{
-		`"automerge" is not carried over`, `"apply_requirements" is not carried over`, `"autoplan" is not carried over`, `project "gone" has no code`,
+		`"automerge" is not carried over`, `"autoplan" is not carried over: pull requests need --git-url`, `project "gone" has no code`,
 		`steps of workflow "custom" are not carried over`, "none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: env/dev.tfvars, env/prod.tfvars",
 		"-var-file=FILE}: env/prod.tfvars", "the backend lacks bucket, key", "workspace old has a state here",
 	} {

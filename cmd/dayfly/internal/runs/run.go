@@ -19,6 +19,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/runtext"
+	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -243,6 +244,9 @@ func engineOf(dir string, getenv func(string) string) (string, error) {
 	}
 	switch engine {
 	case "":
+		if found, err := discover.Tree(dir, discover.Options{}); err == nil && len(found.Workspaces) > 0 {
+			return "", fmt.Errorf("%s has no code of its own, and %s below it, such as %s: dayfly workspace discover %s finds them all", dir, text.Count(len(found.Workspaces), "root module"), found.Workspaces[0].Dir, text.ShellWord(dir))
+		}
 		return "", fmt.Errorf("%s has neither a %s nor files of an engine, such as main.tf, terragrunt.hcl or Pulumi.yaml: there is nothing to run", dir, workspacefile.Name)
 	case api.EngineTerraform:
 	default:

@@ -37,15 +37,6 @@ type ApplyCommand struct {
 	cli.Confirmed
 }
 
-// readWorkspaces reads files, all of whose documents must be workspaces.
-func readWorkspaces(a *cli.App, args []string) ([]api.Workspace, error) {
-	docs, err := readDocuments(a, args)
-	if err != nil {
-		return nil, err
-	}
-	return workspacefile.Workspaces(docs)
-}
-
 // readDocuments reads all files, before anything is changed.
 func readDocuments(a *cli.App, args []string) (docs []workspacefile.Document, err error) {
 	var errs []error

@@ -27,6 +27,7 @@ type workspaceDiscover struct {
 	Engine  string `enum:"terraform,tofu" default:"terraform" help:"Engine of code that does not say which: terraform or tofu."`
 	GitURL  string `name:"git-url" placeholder:"URL" help:"Repository that has the tree; without it, the workspaces run the directories of this machine."`
 	Ref     string `help:"With --git-url: branch, tag or commit."`
+	Units   string `name:"terragrunt" enum:"trees,units" default:"trees" help:"One workspace for each tree of units of Terragrunt, such as an environment, or for each unit: trees or units."`
 	Force   bool   `help:"Replace files that differ."`
 
 	Workspace []string `placeholder:"NAME" help:"Workspaces of the engine, for root modules that need one to be chosen: one workspace for each."`
@@ -37,7 +38,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 	if c.Ref != "" && c.GitURL == "" {
 		return cli.Usage(errors.New("--ref: goes with --git-url"))
 	}
-	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref, Workspaces: c.Workspace})
+	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref, Workspaces: c.Workspace, Terragrunt: c.Units})
 	if err != nil {
 		return cli.Usage(err)
 	}

@@ -33,7 +33,7 @@ type TakeoverCommands struct {
 
 type takeoverReport struct {
 	Workspaces  []string `arg:"" optional:"" help:"The workspaces."`
-	File        []string `short:"f" sep:"none" help:"Those that a workspace file describes, or the files of a directory. May be repeated."`
+	File        []string `short:"f" sep:"none" help:"The workspaces that a file or the files of a directory describe, as with dayfly apply. May be repeated."`
 	Project     []string `help:"All workspaces of a project. May be repeated."`
 	Name        string   `default:"takeover" help:"Name of the report. For a day, the same name keeps the previews that have succeeded; another name previews all again."`
 	TakeOver    bool     `help:"Where a state exists elsewhere, such as beside the code, preview on a copy of it; it stays where it is."`
@@ -116,12 +116,17 @@ func (c *takeoverReport) chosen(a *cli.App, cl *client.Client) ([]api.Workspace,
 	}
 	names := slices.Clone(c.Workspaces)
 	if len(c.File) > 0 {
-		described, err := readWorkspaces(a, c.File)
+		docs, err := readDocuments(a, c.File)
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		for _, w := range described {
-			names = append(names, w.Name)
+		for _, doc := range docs { // of other kinds as well, as dayfly apply takes them
+			if w, ok := doc.Value.(api.Workspace); ok {
+				names = append(names, w.Name)
+			}
+		}
+		if len(names)+len(c.Project) == 0 {
+			return nil, cli.Usage(fmt.Errorf("%s describes no workspace", strings.Join(c.File, ", ")))
 		}
 	}
 
@@ -174,7 +179,7 @@ type reporter struct {
 func (r *reporter) preview(ctx context.Context, w api.Workspace) (Verdict, error) {
 	run, err := r.submit(ctx, w)
 	if refusal, ok := errors.AsType[*workflow.Error](err); ok && !errors.Is(err, workflow.ErrBusy) && !errors.Is(err, workflow.ErrUnauthenticated) && !errors.Is(err, workflow.ErrRevoked) && !errors.Is(err, workflow.ErrForbidden) {
-		return Verdict{Workspace: w.Name, Verdict: verdictRefused, Detail: refusal.Message, Fix: "change the workspace, or the settings that it refers to"}, nil
+		return Verdict{Workspace: w.Name, Verdict: verdictRefused, Detail: refusal.Message, Fix: fixOfRefusal(refusal, w.Name)}, nil
 	}
 	if err != nil {
 		return Verdict{}, err
@@ -191,7 +196,7 @@ func (r *reporter) preview(ctx context.Context, w api.Workspace) (Verdict, error
 			return Verdict{}, err
 		}
 	}
-	return judge(run), nil
+	return judge(run, w), nil
 }
 
 // submit asks for the preview under a key that is the same for the same report, workspace and settings, so that an
@@ -232,7 +237,7 @@ func (r *reporter) submitOne(ctx context.Context, key string, in api.Submit) (ap
 }
 
 // judge is the verdict on a preview that has ended.
-func judge(run api.Workflow) Verdict {
+func judge(run api.Workflow, w api.Workspace) Verdict {
 	v := Verdict{Workspace: run.Workspace, Reason: run.Reason, Detail: run.Detail, Workflow: run.ID, EndedAt: run.EndedAt}
 	switch {
 	case run.State == workflow.Succeeded && (run.Result == nil || run.Result.Changes == nil):
@@ -245,9 +250,9 @@ func judge(run api.Workflow) Verdict {
 			v.Verdict = verdictChanges
 		}
 	case slices.Contains(refusals, run.Reason):
-		v.Verdict, v.Fix = verdictRefused, runtext.ToDo(run)
-	default: // the detail says which credentials an engine lacks
-		v.Verdict, v.Fix = verdictFailed, cmp.Or(runtext.ToDo(run), "see dayfly why "+run.ID)
+		v.Verdict, v.Fix = verdictRefused, fixOf(run, w)
+	default:
+		v.Verdict, v.Fix = verdictFailed, fixOf(run, w)
 	}
 	return v
 }
