@@ -34,7 +34,7 @@ type Options struct {
 	GitURL  string // where the runners find the tree; empty means in the directory itself
 	GitRef  string
 
-	Workspaces []string // of the engine, for root modules that need one to be chosen
+	Workspaces []string // of the engine, or stacks, where they must be chosen
 	Terragrunt string   // TerragruntTrees or TerragruntUnits; empty means trees
 }
 

@@ -133,6 +133,11 @@ func TestTree_EachStackOfPulumiIsAWorkspace(t *testing.T) {
 	if diff := cmp.Diff(want, shown(t, dir, found)); diff != "" {
 		t.Errorf("got (-want +got):\n%s", diff)
 	}
+	delete(want, "new")
+	want["new-a"], want["new-b"] = "pulumi new, stack a", "pulumi new, stack b"
+	if diff := cmp.Diff(want, shown(t, dir, find(t, dir, discover.Options{Workspaces: []string{"a", "b"}}))); diff != "" {
+		t.Errorf("with chosen stacks (-want +got):\n%s", diff)
+	}
 	for name, part := range map[string]string{"net-prod": "PULUMI_CONFIG_PASSPHRASE", "new": "write the right one into state.workspace", "state-old": "--take-over", "apart-eu": "PULUMI_ACCESS_TOKEN"} {
 		i := slices.IndexFunc(found.Workspaces, func(w discover.Workspace) bool { return w.Name == name })
 		if notes := strings.Join(found.Workspaces[i].Notes, "\n"); !strings.Contains(notes, part) {

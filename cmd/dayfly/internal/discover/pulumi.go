@@ -55,8 +55,12 @@ func (w *walk) stacks(p *pulumi, s source) []Workspace {
 	}
 	switch {
 	case len(list) > 0:
-	case len(names) == 0:
+	case len(names) == 0 && len(s.Workspaces) == 0:
 		list = append(list, p.workspace(w.fsys, s, "", "it has a "+p.file))
+	case len(names) == 0:
+		for _, name := range s.Workspaces {
+			list = append(list, p.workspace(w.fsys, s, name, "it has a "+p.file))
+		}
 	default:
 		for _, name := range names {
 			list = append(list, p.workspace(w.fsys, s, name, "it has the stack "+name))
@@ -96,7 +100,7 @@ func (p *pulumi) workspace(fsys fs.FS, s source, stack, why string) Workspace {
 	}
 	if stack == "" {
 		stack = newStack
-		note("no file Pulumi.STACK%s says which stacks it has: it gets the stack %s; write the right one into state.workspace before its first run", path.Ext(p.file), newStack)
+		note("no file Pulumi.STACK%s says which stacks it has: it gets the stack %s; write the right one into state.workspace before its first run, or choose it with --workspace", path.Ext(p.file), newStack)
 	} else {
 		w.Name += "-" + path.Base(stack)
 	}

@@ -30,7 +30,7 @@ type workspaceDiscover struct {
 	Units   string `name:"terragrunt" enum:"trees,units" default:"trees" help:"One workspace for each tree of units of Terragrunt, such as an environment, or for each unit: trees or units."`
 	Force   bool   `help:"Replace files that differ."`
 
-	Workspace []string `placeholder:"NAME" help:"Workspaces of the engine, for root modules that need one to be chosen: one workspace for each."`
+	Workspace []string `placeholder:"NAME" help:"Workspaces of the engine, or stacks of Pulumi, where the code leaves the choice: one workspace for each."`
 }
 
 // Run finds the workspaces, writes their files and prints a table of them.
