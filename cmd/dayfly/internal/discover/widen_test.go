@@ -12,6 +12,21 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
 
+// widened compares the source of a root module of the tree top with the directory that is wanted; empty: as it is.
+func widened(t *testing.T, name, top, module, dir, uses string) {
+	t.Helper()
+	root := filepath.Join(top, module)
+	w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
+	want := w.Source
+	if dir != "" {
+		path, _ := filepath.Rel(filepath.Join(top, dir), root)
+		want = api.Source{Directory: filepath.Join(top, dir), Path: path}
+	}
+	if got := discover.Widen(&w); got != uses || !cmp.Equal(w.Source, want) {
+		t.Errorf("%s: got %q and %+v, want %q and %+v", name, got, w.Source, uses, want)
+	}
+}
+
 func TestWiden_TakesTheNearestDirectoryOfAllModules(t *testing.T) {
 	call := func(source string) string { return "module \"m\" {\n  source = \"" + source + "\"\n}\n" }
 	for name, tc := range map[string]struct {
@@ -41,16 +56,7 @@ func TestWiden_TakesTheNearestDirectoryOfAllModules(t *testing.T) {
 			"repo/envs/prod/main.tf": tc.main, "repo/envs/prod/own/main.tf": "", "repo/envs/prod/deep/main.tf": call("../../../modules/vpc"),
 			"repo/envs/modules/vpc/main.tf": "", "repo/modules/vpc/main.tf": "", "repo/modules/loop/main.tf": call("../loop") + call("../../envs/prod"), "repo/file": "",
 		})
-		root := filepath.Join(top, "repo/envs/prod")
-		w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
-		want := w.Source
-		if tc.dir != "" {
-			path, _ := filepath.Rel(filepath.Join(top, tc.dir), root)
-			want = api.Source{Directory: filepath.Join(top, tc.dir), Path: path}
-		}
-		if uses := discover.Widen(&w); uses != tc.uses || !cmp.Equal(w.Source, want) {
-			t.Errorf("%s: got %q and %+v, want %q and %+v", name, uses, w.Source, tc.uses, want)
-		}
+		widened(t, name, top, "repo/envs/prod", tc.dir, tc.uses)
 	}
 }
 
@@ -84,15 +90,6 @@ func TestWiden_TakesTheTargetsOfLinks(t *testing.T) {
 		files := maps.Clone(shared)
 		files["repo/live/net/main.tf"], files["repo/live/net/"+tc.file] = "", tc.content
 		top := tree(t, files)
-		root := filepath.Join(top, "repo/live/net")
-		w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
-		want := w.Source
-		if tc.dir != "" {
-			path, _ := filepath.Rel(filepath.Join(top, tc.dir), root)
-			want = api.Source{Directory: filepath.Join(top, tc.dir), Path: path}
-		}
-		if uses := discover.Widen(&w); uses != tc.uses || !cmp.Equal(w.Source, want) {
-			t.Errorf("%s: got %q and %+v, want %q and %+v", name, uses, w.Source, tc.uses, want)
-		}
+		widened(t, name, top, "repo/live/net", tc.dir, tc.uses)
 	}
 }
