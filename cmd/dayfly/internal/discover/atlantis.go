@@ -193,7 +193,11 @@ func (p project) carryPullRequests(s source, w *Workspace, note func(format stri
 		note("%s: its patterns of files are not carried over: pull requests need --git-url", p.file)
 		return
 	}
+	before := w.PullRequests // of what the code uses
 	w.PullRequests = &api.PullRequests{IsDisabled: off}
+	if before != nil {
+		w.PullRequests.Paths = before.Paths
+	}
 	for _, glob := range p.paths {
 		out, not := strings.CutPrefix(glob, "!")
 		try := *w.PullRequests

@@ -217,7 +217,7 @@ projects:
 `
 
 func TestTree_AtlantisApprovalsPullRequestsAndOrder(t *testing.T) {
-	dir := tree(t, map[string]string{".git/HEAD": "", "infra/atlantis.yaml": orderedFile, "infra/net/main.tf": s3, "infra/dns/main.tf": s3, "infra/app/main.tf": s3})
+	dir := tree(t, map[string]string{".git/HEAD": "", "infra/atlantis.yaml": orderedFile, "infra/net/main.tf": s3, "infra/dns/main.tf": s3 + "module \"m\" {\n  source = \"../m\"\n}\n", "infra/m/main.tf": "", "infra/app/main.tf": s3})
 	found := find(t, filepath.Join(dir, "infra"), discover.Options{GitURL: "https://example.com/i.git"})
 	type part struct {
 		Approval     *api.Approval
@@ -231,7 +231,7 @@ func TestTree_AtlantisApprovalsPullRequestsAndOrder(t *testing.T) {
 	}
 	want := map[string]part{
 		"net": {&api.Approval{Required: true, NotBySubmitter: true}, &api.PullRequests{IsDisabled: true}, nil},
-		"dns": {nil, &api.PullRequests{Paths: []string{"infra/dns/*.tf", "infra/modules/**/*.tf", "!infra/dns/*.md", "out"}}, []string{"net"}},
+		"dns": {nil, &api.PullRequests{Paths: []string{"infra/m/**", "infra/dns/*.tf", "infra/modules/**/*.tf", "!infra/dns/*.md", "out"}}, []string{"net"}},
 		"app": {After: []string{"dns"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
