@@ -118,9 +118,6 @@ func table(b *strings.Builder, previews []Preview, room int) (hidden int) {
 // state is the last cell of a workspace: where it stands, why it failed, and a link.
 func (p Preview) state() string {
 	s := p.standing().word
-	if others := runtext.InState(p.changes()); others != "" && p.Refused == "" && p.Run.State == workflow.Succeeded {
-		s += ", " + others
-	}
 	run := p.Run
 	if p.Apply != nil {
 		run = *p.Apply

@@ -74,8 +74,8 @@ func Changed(w api.Workflow) string {
 	return said
 }
 
-// InState counts the resources of which a plan changes only the state: "1 import, 2 move"; empty if there are none.
-func InState(c api.Changes) string {
+// inState counts the resources of which a plan changes only the state: "1 import, 2 move"; empty if there are none.
+func inState(c api.Changes) string {
 	var out []string
 	for _, one := range counts(api.Changes{Import: c.Import, Move: c.Move, Forget: c.Forget}) {
 		out = append(out, fmt.Sprintf("%d %s", one.n, one.would))
@@ -91,9 +91,9 @@ func Column(c *api.Changes) string {
 	case !c.Any() && c.Drift == 0:
 		return "none"
 	case c.Add+c.Change+c.Destroy > 0:
-		return strings.TrimSuffix(fmt.Sprintf("+%d ~%d -%d, %s", c.Add, c.Change, c.Destroy, InState(*c)), ", ")
+		return strings.TrimSuffix(fmt.Sprintf("+%d ~%d -%d, %s", c.Add, c.Change, c.Destroy, inState(*c)), ", ")
 	}
-	return cmp.Or(InState(*c), fmt.Sprintf("%d drifted", c.Drift))
+	return cmp.Or(inState(*c), fmt.Sprintf("%d drifted", c.Drift))
 }
 
 // Summary is Changed as a sentence, about a run that succeeded.
