@@ -36,16 +36,26 @@ func (m *module) chosen(o Options) (names []string, ask string) {
 // readName notes which modules read the name of the engine's workspace, themselves or in a module that they call.
 func (w *walk) readName() {
 	for dir, m := range w.modules {
-		seen := map[string]bool{dir: true}
-		for todo := []string{dir}; len(todo) > 0 && !m.readsWorkspace; todo = todo[1:] {
-			called := w.modules[todo[0]]
-			m.readsWorkspace = called.code.ReadsWorkspace
-			for _, source := range called.code.Modules {
-				if target := path.Join(todo[0], source); local(source) && w.modules[target] != nil && !seen[target] {
-					seen[target] = true
-					todo = append(todo, target)
-				}
+		m.readsWorkspace = m.code.ReadsWorkspace || slices.ContainsFunc(w.callsFrom(dir), func(called string) bool {
+			return w.modules[called].code.ReadsWorkspace
+		})
+	}
+}
+
+// callsFrom are the directories of all modules of the tree that the code of a directory calls, also by way of others.
+func (w *walk) callsFrom(dir string) (dirs []string) {
+	seen := map[string]bool{dir: true}
+	for todo := []string{dir}; len(todo) > 0; todo = todo[1:] {
+		m := w.modules[todo[0]]
+		if m == nil {
+			continue
+		}
+		for _, source := range m.code.Modules {
+			if module := path.Join(todo[0], source); local(source) && w.modules[module] != nil && !seen[module] {
+				seen[module] = true
+				todo, dirs = append(todo, module), append(dirs, module)
 			}
 		}
 	}
+	return dirs
 }

@@ -65,10 +65,7 @@ func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
 	if m.code.Cloud {
 		w.Backend = "cloud"
 	}
-	w.Name = m.dir
-	if m.dir == "." {
-		w.Name = filepath.Base(s.dir)
-	}
+	w.Name = s.nameOf(m.dir)
 	if engineWorkspace != "" && engineWorkspace != "default" && engineWorkspace != m.code.CloudSettings["workspaces.name"] {
 		w.Name += "-" + engineWorkspace
 	}

@@ -396,6 +396,14 @@ func newSource(dir string, o Options) (source, error) {
 	}
 }
 
+// nameOf is the name of a workspace for a directory of the tree, before it is made valid.
+func (s source) nameOf(dir string) string {
+	if dir == "." {
+		return filepath.Base(s.dir)
+	}
+	return dir
+}
+
 // of is the source of a directory of the tree.
 func (s source) of(dir string) api.Source {
 	if s.GitURL == "" {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,10 +89,7 @@ func (p *pulumi) names(fsys fs.FS) []string {
 func (p *pulumi) workspace(fsys fs.FS, s source, stack, why string) Workspace {
 	w := Workspace{Dir: p.dir, Why: why, Backend: p.code.Backend}
 	note := func(format string, args ...any) { w.Notes = append(w.Notes, fmt.Sprintf(format, args...)) }
-	w.Name = p.dir
-	if p.dir == "." {
-		w.Name = filepath.Base(s.dir)
-	}
+	w.Name = s.nameOf(p.dir)
 	if err := p.code.CheckStack(stack); stack != "" && err != nil {
 		note("%s", err)
 		stack = ""

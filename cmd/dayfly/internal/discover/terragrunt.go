@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -42,11 +41,7 @@ type unit struct {
 
 // hasUnits reports whether a directory is one of a unit, or with below, has units further down.
 func (w *walk) hasUnits(dir string, below bool) bool {
-	return slices.ContainsFunc(w.units, func(u *unit) bool { return u.dir == dir || below && within(u.dir, dir) })
-}
-
-func within(name, dir string) bool {
-	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
+	return slices.ContainsFunc(w.units, func(u *unit) bool { return u.dir == dir || below && inside(u.dir, dir) })
 }
 
 // readUnits reads the files of Terragrunt, and tells units from files that others include, and from those that a
@@ -204,11 +199,11 @@ func (w *walk) groups(mode string) map[string][]*unit {
 	}
 	tops := treesOf(rest, mode)
 	for named := range out { // another workspace would run its units too
-		tops = slices.DeleteFunc(tops, func(top string) bool { return within(named, top) })
+		tops = slices.DeleteFunc(tops, func(top string) bool { return inside(named, top) })
 	}
 	for _, u := range rest {
 		dir := u.dir
-		if i := slices.IndexFunc(tops, func(top string) bool { return within(u.dir, top) }); i >= 0 { // the highest
+		if i := slices.IndexFunc(tops, func(top string) bool { return inside(u.dir, top) }); i >= 0 { // the highest
 			dir = tops[i]
 		}
 		out[dir] = append(out[dir], u)
@@ -251,7 +246,7 @@ func treesOf(units []*unit, mode string) []string {
 func (u *unit) root() string {
 	top := ""
 	for _, file := range u.includes {
-		if dir := path.Dir(file); within(u.dir, dir) && (top == "" || len(dir) < len(top) || dir == ".") {
+		if dir := path.Dir(file); inside(u.dir, dir) && (top == "" || len(dir) < len(top) || dir == ".") {
 			top = dir
 		}
 	}
@@ -303,23 +298,20 @@ func (w *walk) tree(s source, dir string, units []*unit) Workspace {
 	if len(units) == 1 && units[0].dir == dir {
 		one.Why = map[bool]string{false: "it is a unit of Terragrunt", true: "it is a stack of Terragrunt"}[units[0].stack]
 	}
-	one.Name = dir
-	if dir == "." {
-		one.Name = filepath.Base(s.dir)
-	}
+	one.Name = s.nameOf(dir)
 	one.Project, one.Engine, one.Source = s.Project, api.EngineTerragrunt, s.of(dir)
 	top, uses := dir, ""
 	var backends, missing []string
 	unsure := false
 	for _, u := range units {
 		backends, missing, unsure = append(backends, u.backends...), append(missing, u.missing...), unsure || u.unsure
-		for _, held := range append(u.holds, w.sourcesFrom(u.dir)...) {
-			for !within(held, top) {
+		for _, held := range append(u.holds, w.callsFrom(u.dir)...) {
+			for !inside(held, top) {
 				top, uses = path.Dir(top), cmp.Or(uses, held)
 			}
 		}
 		for _, need := range u.needs {
-			if !within(need, dir) {
+			if !inside(need, dir) {
 				one.needs = append(one.needs, w.groupOf[need])
 			}
 		}
@@ -342,22 +334,4 @@ func (w *walk) tree(s source, dir string, units []*unit) Workspace {
 		note("some of its files could not be read in full")
 	}
 	return one
-}
-
-// sourcesFrom are the directories of all modules that the code of a unit calls.
-func (w *walk) sourcesFrom(dir string) (dirs []string) {
-	seen := map[string]bool{dir: true}
-	for todo := []string{dir}; len(todo) > 0; todo = todo[1:] {
-		m := w.modules[todo[0]]
-		if m == nil {
-			continue
-		}
-		for _, source := range m.code.Modules {
-			if module := path.Join(todo[0], source); local(source) && w.modules[module] != nil && !seen[module] {
-				seen[module] = true
-				todo, dirs = append(todo, module), append(dirs, module)
-			}
-		}
-	}
-	return dirs
 }

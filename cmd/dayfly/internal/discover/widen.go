@@ -35,10 +35,8 @@ func Widen(w *api.Workspace) (uses string) {
 		top = u.top
 		u.links(top)
 	}
-	uses, _ = filepath.Rel(dir, u.first) // both are absolute
-	rel, _ := filepath.Rel(u.top, dir)
-	w.Source.Directory, w.Source.Path = u.top, filepath.ToSlash(rel)
-	return uses
+	w.Source.Directory, w.Source.Path = u.top, relative(u.top, dir)
+	return relative(dir, u.first)
 }
 
 // used is what the code of a root module names by a path.
