@@ -34,6 +34,11 @@ type Code struct {
 	CloudSettings map[string]string
 	// ReadsWorkspace says that an expression has the name of the engine's workspace.
 	ReadsWorkspace bool
+
+	Variables map[string]bool // that it declares: whether they have a default
+	Blocks    int             // resources, data and modules
+	Required  []string        // of required_version, in the order of the files
+	Encrypts  bool            // its state, with a block that only OpenTofu knows
 }
 
 // readDeclared reads the backend that a root module declares.
@@ -136,6 +141,16 @@ func (c *Code) typed(variable, word string) {
 	c.Types[variable] = word
 }
 
+func (c *Code) variable(name string, hasDefault bool) {
+	if c.Variables == nil {
+		c.Variables = map[string]bool{}
+	}
+	c.Variables[name] = c.Variables[name] || hasDefault
+}
+
+// blockWords begin the blocks that are counted.
+var blockWords = []string{"resource", "data", "ephemeral", "module"}
+
 func (c *Code) cloud() {
 	c.Backend, c.Settings, c.Computed, c.Cloud, c.CloudSettings = "", nil, nil, true, map[string]string{}
 }
@@ -161,9 +176,14 @@ func parseHCL(src []byte, name string, c *Code) {
 	c.Unsure = c.Unsure || diags.HasErrors() || s.depth != 0
 }
 
-// lex returns the tokens of a file without its comments.
+// lex returns the tokens of a file without its comments. Of those to the end of a line, the end of the line stays.
 func lex(src []byte, name string) (hclsyntax.Tokens, hcl.Diagnostics) {
 	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	for i, t := range tokens {
+		if t.Type == hclsyntax.TokenComment && bytes.HasSuffix(t.Bytes, []byte("\n")) {
+			tokens[i].Type = hclsyntax.TokenNewline
+		}
+	}
 	return slices.DeleteFunc(tokens, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenComment }), diags
 }
 
@@ -212,6 +232,9 @@ func (s *hclScan) word(tokens hclsyntax.Tokens, i int) {
 	word, label, opens := header(tokens[i:])
 	startsLine := i == 0 || tokens[i-1].Type == hclsyntax.TokenNewline || tokens[i-1].Type == hclsyntax.TokenOBrace
 	s.ReadsWorkspace = s.ReadsWorkspace || word == "terraform" && namesWorkspace(tokens[i+1:])
+	if s.depth == 0 && startsLine && slices.Contains(blockWords, word) {
+		s.Blocks++
+	}
 	switch {
 	case s.depth == 2 && s.inBackend && s.setting(word, tokens[i:]):
 	case (s.inCloud || s.inChoice) && s.cloudSetting(word, tokens[i:]):
@@ -271,6 +294,10 @@ func (s *hclScan) attribute(word string, tokens hclsyntax.Tokens) bool {
 		s.Ephemeral = true
 	case s.top == "variable" && word == "type":
 		s.typed(s.label, typeWord(tokens))
+	case s.top == "variable" && word == "default" && len(tokens) > 1 && tokens[1].Type == hclsyntax.TokenEqual:
+		s.variable(s.label, true)
+	case s.top == "terraform" && word == "required_version" && literal(tokens) != "":
+		s.Required = append(s.Required, literal(tokens))
 	default:
 		return false
 	}
@@ -283,7 +310,11 @@ func (s *hclScan) block(word, label string) {
 	case s.depth == 0 && word == "provider" && label != "":
 		s.Providers = append(s.Providers, label)
 	case s.depth == 0 && (word == "terraform") == (label == ""):
-		s.top, s.label = word, label
+		if s.top, s.label = word, label; word == "variable" {
+			s.variable(label, false)
+		}
+	case s.depth == 1 && s.top == "terraform" && word == "encryption" && label == "":
+		s.Encrypts = true
 	case s.depth == 1 && s.top == "terraform" && word == "cloud" && label == "":
 		s.cloud()
 		s.inCloud = true
@@ -358,13 +389,34 @@ func parseJSON(src []byte, c *Code) {
 			c.Providers = append(c.Providers, slices.Sorted(maps.Keys(providers))...)
 		}
 		c.jsonModules(top["module"])
+		c.jsonBlocks(top)
+	}
+}
+
+// jsonBlocks counts the blocks: of a type and a name, and modules, which have only a name.
+func (c *Code) jsonBlocks(top map[string]any) {
+	for _, word := range blockWords {
+		for _, named := range blocks(top[word]) {
+			if word == "module" {
+				c.Blocks += len(named)
+				continue
+			}
+			for _, one := range named {
+				for _, names := range blocks(one) {
+					c.Blocks += len(names)
+				}
+			}
+		}
 	}
 }
 
 func (c *Code) jsonVariables(value any) {
 	for _, variables := range blocks(value) {
 		for name, declared := range variables {
+			c.variable(name, false)
 			for _, one := range blocks(declared) {
+				_, hasDefault := one["default"]
+				c.variable(name, hasDefault)
 				c.Ephemeral = c.Ephemeral || one["ephemeral"] != nil
 				if written, ok := one["type"].(string); ok {
 					first, _, _ := strings.Cut(written, "(")
@@ -379,6 +431,10 @@ func (c *Code) jsonTerraform(value any) {
 	for _, settings := range blocks(value) {
 		raw, _ := json.Marshal(settings) // it was JSON before
 		c.Early = c.Early || strings.Contains(string(raw), "${")
+		c.Encrypts = c.Encrypts || settings["encryption"] != nil
+		if required, ok := settings["required_version"].(string); ok {
+			c.Required = append(c.Required, required)
+		}
 		if settings["cloud"] != nil {
 			c.cloud()
 			c.jsonCloud(settings["cloud"])

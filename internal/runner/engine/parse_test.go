@@ -579,3 +579,37 @@ func TestReadOutputFile_KeepsNumbersAsTheyAre(t *testing.T) {
 		}
 	}
 }
+
+func TestReadCode_WhatAModuleDeclares(t *testing.T) {
+	for name, src := range map[string]string{
+		"main.tf": `
+terraform { # first
+  required_version = "~> 1.9"
+  encryption {
+  }
+  backend "s3" {} # second
+}
+variable "a" {} // third
+variable "b" {
+  default = null # fourth
+}
+variable "c" { type = object({ default = string }) } /* fifth */
+resource "x" "default" {
+  resource = default
+}
+data "x" "y" {}
+module "m" { source = "./m" }
+`,
+		"main.tf.json": `{"terraform": {"required_version": "~> 1.9", "encryption": {}, "backend": {"s3": {}}},
+"variable": [{"a": {}, "b": {"default": null}}, {"c": []}],
+"resource": {"x": {"default": {}}}, "data": {"x": [{"y": {}}]}, "module": {"m": {"source": "./m"}}}`,
+	} {
+		c := engine.ReadCode(fstest.MapFS{name: {Data: []byte(src)}}, ".", api.EngineTofu)
+		if diff := cmp.Diff(map[string]bool{"a": false, "b": true, "c": false}, c.Variables); diff != "" {
+			t.Errorf("%s: variables (-want +got):\n%s", name, diff)
+		}
+		if c.Blocks != 3 || c.Backend != "s3" || !c.Encrypts || c.Unsure || !cmp.Equal(c.Required, []string{"~> 1.9"}) {
+			t.Errorf("%s: got %+v", name, c)
+		}
+	}
+}
