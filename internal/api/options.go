@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -97,10 +98,7 @@ func (o *Options) Check(engine string, src Source, t workflow.Type, op workflow.
 	if raw, err := json.Marshal(o); err != nil || len(raw) > maxOptionsSize {
 		return workflow.Refuse(workflow.ErrTooLarge, "options", "the options of a run have at most %d bytes", maxOptionsSize)
 	}
-	if err := o.checkTexts(engine); err != nil {
-		return err
-	}
-	return o.checkRun(src, t, op)
+	return cmp.Or(o.checkTexts(engine), CheckVarFiles("options.var_files", engine, src, o.VarFiles), o.checkRun(src, t, op))
 }
 
 func badOption(name, format string, args ...any) error {
@@ -137,7 +135,7 @@ func (o *Options) checkTexts(engine string) error {
 	if !GitRef(o.Ref) {
 		return badOption("ref", "%q is not the name of a branch, tag or commit", text.Cut(o.Ref, 80))
 	}
-	return CheckVarFiles("options.var_files", engine, o.VarFiles)
+	return nil
 }
 
 // checkRun compares the options with the run's type and operation.
@@ -162,8 +160,8 @@ func (o *Options) checkRun(src Source, t workflow.Type, op workflow.Operation) e
 	return nil
 }
 
-// CheckVarFiles refuses files of variables that an engine does not read, or that could lie outside the root module.
-func CheckVarFiles(field, engine string, files []string) error {
+// CheckVarFiles refuses files of variables that an engine does not read, or that could lie outside the source.
+func CheckVarFiles(field, engine string, src Source, files []string) error {
 	switch {
 	case len(files) == 0:
 		return nil
@@ -173,8 +171,12 @@ func CheckVarFiles(field, engine string, files []string) error {
 		return workflow.Refuse(workflow.ErrInvalid, field, "there are at most %d files of variables", maxVarFiles)
 	}
 	for i, name := range files {
-		if !Inside(name) || !printable(name) || !strings.HasSuffix(name, ".tfvars") && !strings.HasSuffix(name, ".tfvars.json") {
-			return workflow.Refuse(workflow.ErrInvalid, fmt.Sprintf("%s[%d]", field, i), "%q must be the path of a .tfvars or .tfvars.json file below the root module, without . and .. in it", text.Cut(name, 80))
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if path.Clean(name) != name || !printable(name) || !strings.HasSuffix(name, ".tfvars") && !strings.HasSuffix(name, ".tfvars.json") {
+			return workflow.Refuse(workflow.ErrInvalid, at, "%q must be the path of a .tfvars or .tfvars.json file, from the root module, with .. at most at its beginning", text.Cut(name, 80))
+		}
+		if path.IsAbs(name) || !Inside(path.Join(src.inner(), name)) {
+			return workflow.Refuse(workflow.ErrInvalid, at, "%q does not lie in the source: name a directory above it as the source, and the root module as its path", text.Cut(name, 80))
 		}
 	}
 	return nil

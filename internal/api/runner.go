@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +49,7 @@ const (
 	knowsModules    = "modules"
 	knowsFlags      = "flags"
 	knowsVarFiles   = "var_files"
+	knowsAbove      = "var_files_above" // to read files of variables above the root module
 	knowsOptions    = "options"
 	knowsFiles      = "files"
 	knowsHooks      = "hooks"
@@ -62,7 +64,7 @@ func RunnerKnows() []string {
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove,
 	}
 }
 
@@ -80,6 +82,7 @@ func (s Spec) Needs() []string {
 			feature == knowsPull && s.PullRequest, feature == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
 			feature == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, feature == knowsModules && len(s.Modules) > 0,
 			feature == knowsFlags && len(s.Flags) > 0, feature == knowsVarFiles && len(s.VarFiles) > 0, feature == knowsOptions && s.Options != nil,
+			feature == knowsAbove && slices.ContainsFunc(slices.Concat(s.VarFiles, s.asked().VarFiles), above),
 			feature == knowsFiles && len(s.Files) > 0, feature == knowsHooks && len(s.Hooks) > 0,
 			feature == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
 			feature == KnowsPolicies && (len(s.Policies) > 0 || s.Type == workflow.PolicyEvaluation),
@@ -89,6 +92,12 @@ func (s Spec) Needs() []string {
 	}
 	return out
 }
+
+// asked are the options of the run; never nil.
+func (s Spec) asked() *Options { return cmp.Or(s.Options, &Options{}) }
+
+// above reports whether a file lies above the root module, or beside it.
+func above(file string) bool { return strings.HasPrefix(file, "../") }
 
 // Control is part of every answer to a runner. Seconds count from when the request was
 // sent.

@@ -57,7 +57,7 @@ type RunSettings struct {
 	Environment   map[string]string   `json:"environment,omitempty" doc:"Environment variables of the engine"`
 	Secrets       []Secret            `json:"secrets,omitempty" maxItems:"50" doc:"Secret values that the engine is given"`
 	Flags         map[string][]string `json:"flags,omitempty" doc:"Further flags of the engine for each of its steps: init, plan, apply" example:"{\"plan\":[\"-parallelism=20\"]}"`
-	VarFiles      []string            `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, relative to the root module" example:"prod.tfvars"`
+	VarFiles      []string            `json:"var_files,omitempty" maxItems:"20" doc:"Files of variables in the source, relative to the root module; ../ leads above it" example:"prod.tfvars"`
 	Files         []File              `json:"files,omitempty" maxItems:"50" doc:"Files that are written beside the code; never a secret"`
 	Hooks         []Hook              `json:"hooks,omitempty" maxItems:"50" doc:"Scripts that run before and after steps"`
 	Modules       []ModuleCredential  `json:"modules,omitempty" maxItems:"20" doc:"Credentials with which the engine fetches modules and providers, by host"`
@@ -139,6 +139,17 @@ func (s Source) At(ref string) Source {
 		git.Ref, git.Version, s.Git = ref, "", &git
 	}
 	return s
+}
+
+// inner is the path of the root module in the source; empty at its top.
+func (s Source) inner() string {
+	switch {
+	case s.Git != nil:
+		return s.Git.Path
+	case s.Archive != nil:
+		return s.Archive.Path
+	}
+	return s.Path
 }
 
 // RootModule is the directory of the root module of a directory source; empty for another source.

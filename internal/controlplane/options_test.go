@@ -181,6 +181,8 @@ func TestWorkspace_FlagsAndFilesOfVariablesAreChecked(t *testing.T) {
 		return err
 	}
 	w.must(put(api.EngineTofu, map[string][]string{"plan": {"-parallelism=20", "-exclude=a.b[\"c\"]"}, "init": {"-upgrade"}}, "envs/prod.tfvars"))
+	_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, api.Workspace{Name: "above", RunSettings: api.RunSettings{Engine: api.EngineTofu, Source: api.Source{Directory: "/srv", Path: "live/net"}, VarFiles: []string{"../../config/prod.tfvars"}}})
+	w.must(err)
 	plan := func(flags ...string) map[string][]string { return map[string][]string{"plan": flags} }
 	for title, tc := range map[string]struct {
 		engine string

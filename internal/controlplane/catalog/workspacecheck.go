@@ -142,7 +142,7 @@ func checkVariables(w *api.Workspace) error {
 
 // checkArguments checks the additions to the command lines of the engine.
 func checkArguments(w *api.Workspace) error {
-	return cmp.Or(api.CheckFlags(w.Engine, w.Flags), api.CheckVarFiles("var_files", w.Engine, w.VarFiles))
+	return cmp.Or(api.CheckFlags(w.Engine, w.Flags), api.CheckVarFiles("var_files", w.Engine, w.Source, w.VarFiles))
 }
 
 func checkApproval(w *api.Workspace) error {

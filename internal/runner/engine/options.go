@@ -21,7 +21,7 @@ import (
 // checkAsked refuses flags and options with hidden effects. The control plane has refused them before.
 func checkAsked(s api.Spec) error {
 	err := cmp.Or(
-		api.CheckFlags(s.Engine, s.Flags), api.CheckVarFiles("var_files", s.Engine, s.VarFiles),
+		api.CheckFlags(s.Engine, s.Flags), api.CheckVarFiles("var_files", s.Engine, s.Source, s.VarFiles),
 		s.Options.Check(s.Engine, s.Source, s.Type, cmp.Or(s.For, s.Operation)),
 	)
 	if err == nil {
@@ -79,14 +79,13 @@ func (t *terraform) asked() ([]string, error) {
 	return append(args, t.flags(stepPlan)...), nil
 }
 
-// readable refuses a file of variables that is not the run's own, or a plain file below the root module, where links may
-// lead.
+// readable refuses a file of variables that is not the run's own, or a plain file in the source, where links may lead.
 func (t *terraform) readable(name string) error {
 	const limit = 64 << 20
 	if strings.HasPrefix(name, t.temp.path+"/") {
 		return nil
 	}
-	info, err := t.root.root.Stat(name)
+	info, err := t.top.root.Stat(t.fromTop(name))
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is not a plain file")
 	}
@@ -98,6 +97,9 @@ func (t *terraform) readable(name string) error {
 	}
 	return nil
 }
+
+// fromTop is the path of a file from the top of the source. It is not cleaned: the engine follows links in it too.
+func (t *terraform) fromTop(name string) string { return t.inner + "/" + name }
 
 // asDeclared returns the variables of a run in the form for a file. A text may be meant as a list or an object: then
 // it is an expression, as with the engine's own flag -var. Terraform decides by the declared type; with the type any,

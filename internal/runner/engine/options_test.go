@@ -261,3 +261,32 @@ func TestRun_FileOfVariablesLiesInTheSource(t *testing.T) {
 		}
 	})
 }
+
+// The engine reads a path as the system does, and so does the check: after the links on the way.
+func TestRun_FilesOfVariablesAboveTheRootModule(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		outside := filepath.Join(t.TempDir(), "x.tfvars")
+		if err := os.WriteFile(outside, []byte(`word = "outside"`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for file, says := range map[string]string{
+			"../../config/prod.tfvars": "", "../../config/link.tfvars": "path escapes", "../../config/none.tfvars": "no such file",
+			"../../../prod.tfvars": "var_files[0]", "../x/../../config/prod.tfvars": "var_files[0]",
+		} {
+			j := job(t, name, workflow.Preview, map[string]string{"real/live/net/main.tf": things, "real/config/prod.tfvars": `word = "above"`})
+			if err := errors.Join(os.Symlink("real/live", filepath.Join(j.Root, "live")), os.Symlink(outside, filepath.Join(j.Root, "real/config/link.tfvars"))); err != nil {
+				t.Fatal(err)
+			}
+			j.Top, j.Root = j.Root, filepath.Join(j.Root, "live/net")
+			j.Spec.Source, j.Spec.VarFiles = api.Source{Directory: "/x", Path: "live/net"}, []string{file}
+			_, err := engine.Run(t.Context(), newHost(), j)
+			if says == "" {
+				if err != nil {
+					t.Errorf("%s: %v", file, err)
+				}
+			} else if f := failure(t, err); !strings.Contains(f.Detail, says) {
+				t.Errorf("%s: got %q", file, f.Detail)
+			}
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ type terraform struct {
 	bin      binary
 
 	temp   *folder // of this run
+	top    *folder // the source
+	inner  string  // the root module in it
 	root   *folder // the root module
 	data   *folder // TF_DATA_DIR
 	aside  *folder // state files of the source, beside the root module; nil: none
@@ -99,6 +102,13 @@ func (t *terraform) prepare() (err error) {
 	if t.root, err = openFolder(t.j.Root, t.j.Owner); err != nil {
 		return err
 	}
+	top := cmp.Or(t.j.Top, t.j.Root)
+	if t.inner, err = filepath.Rel(top, t.j.Root); err != nil {
+		return err
+	}
+	if t.top, err = openFolder(top, t.j.Owner); err != nil {
+		return err
+	}
 	data := newName("tf-data-", "")
 	if err = t.temp.mkdir(data); err != nil {
 		return err
@@ -155,9 +165,11 @@ func (t *terraform) placeVariables() error {
 		if t.readable(name) != nil {
 			continue // the plan says so
 		}
-		from := t.root
+		from := t.top
 		if own, ok := strings.CutPrefix(name, t.temp.path+"/"); ok {
 			from, name = t.temp, own
+		} else {
+			name = t.fromTop(name)
 		}
 		raw, err := from.root.ReadFile(name)
 		if err == nil {
@@ -187,7 +199,7 @@ func (t *terraform) removeVariables() error {
 }
 
 func (t *terraform) close() {
-	closeAll(append(t.opened, t.temp, t.root, t.data, t.state, t.aside)...)
+	closeAll(append(t.opened, t.temp, t.root, t.top, t.data, t.state, t.aside)...)
 }
 
 func (t *terraform) steps(ctx context.Context) error {
