@@ -3,6 +3,8 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
+	"sync"
 )
 
 // Values are values by name, as JSON has them. A number keeps its text, as a json.Number, because a float would round it.
@@ -28,3 +30,10 @@ func decodeExactly(raw []byte, into any) error {
 	d.UseNumber()
 	return d.Decode(into)
 }
+
+var secretSetting = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)secret|passw|token|credential|access_key|private_key|conn_str`)
+})
+
+// SecretSetting reports whether a setting of a backend holds a secret by its name. No workspace has its value.
+func SecretSetting(name string) bool { return secretSetting().MatchString(name) }

@@ -46,9 +46,6 @@ func showState(s api.State) api.State {
 var (
 	engineWorkspace = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,89}$`) })
 	settingName     = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`) })
-	secretSetting   = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)secret|passw|token|credential|access_key|private_key|conn_str`)
-	})
 )
 
 // checkState refuses a state setting that contradicts itself, or that sets a field which only the control plane sets.
@@ -118,7 +115,7 @@ func checkBackendConfig(s api.State) error {
 		if !settingName().MatchString(name) {
 			return refuseState("backend_config", "%q is not the name of a setting", text.Cut(name, 64))
 		}
-		if _, text := s.BackendConfig[name].(string); text && secretSetting().MatchString(name) {
+		if _, text := s.BackendConfig[name].(string); text && api.SecretSetting(name) {
 			return refuseState("backend_config."+name, "a workspace never contains the value of a secret; name a secret that sets the environment variable which the backend reads")
 		}
 	}

@@ -138,6 +138,11 @@ func constant(written string) (json.RawMessage, error) {
 	if diags.HasErrors() {
 		return nil, diags
 	}
+	return constantOf(parsed)
+}
+
+// constantOf returns the JSON of an expression that needs no variables.
+func constantOf(parsed hclsyntax.Expression) (json.RawMessage, error) {
 	value, diags := parsed.Value(nil)
 	if diags.HasErrors() {
 		return nil, diags

@@ -613,3 +613,44 @@ module "m" { source = "./m" }
 		}
 	}
 }
+
+func TestSettings_OnlyPlainValues(t *testing.T) {
+	const wrong = "wrong"
+	for src, want := range map[string]string{
+		"bucket = \"b\" # mine\nencrypt = true\n\nretries = 3": `{"bucket":"b","encrypt":true,"retries":3}`,
+		"workspaces {\n  name = \"w\"\n}\n":                    `{"workspaces":{"name":"w"}}`,
+		"endpoints = {\n  s3 = \"x\"\n}":                       `{"endpoints":{"s3":"x"}}`,
+		`{"bucket": "b"}`:                                      `{"bucket":"b"}`,
+		"bucket = var.b":                                       wrong,
+		"bucket = b":                                           wrong,
+		"bucket":                                               wrong,
+		"bucket=my-bucket":                                     wrong,
+		"resource \"a\" \"b\" {}":                              wrong,
+		"a = 1 }":                                              wrong,
+		"":                                                     wrong,
+		"a = " + strings.Repeat("[", 20) + strings.Repeat("]", 20): wrong,
+	} {
+		name := "x.conf"
+		if strings.HasPrefix(src, "{") {
+			name = "x.json"
+		}
+		raw, err := json.Marshal(engine.Settings([]byte(src), name))
+		if got := string(raw); err != nil || got != want && !(got == "null" && want == wrong) {
+			t.Errorf("%s: got %s", src, got)
+		}
+	}
+}
+
+func FuzzAssignments(f *testing.F) {
+	f.Add([]byte("a = 1\nb {\n c = \"x${y}\"\n}\n"), "x.tfvars")
+	f.Add([]byte("a = <<E\n}\nE\n"), "x.hcl")
+	f.Add([]byte(`{"a": [1.50]}`), "x.json")
+	f.Fuzz(func(t *testing.T, src []byte, name string) {
+		names, only := engine.Assignments(src, name)
+		for set := range engine.Settings(src, name) {
+			if !only || !slices.Contains(names, set) {
+				t.Errorf("%q is set, and the names are %q, only %v", set, names, only)
+			}
+		}
+	})
+}
