@@ -144,14 +144,14 @@ func (p project) apply(m *module, s source, w *Workspace) {
 		w.Notes = append(w.Notes, p.file+": \"terraform_distribution\" is not carried over")
 	}
 	p.carry(s, w)
-	file := "env/" + cmp.Or(p.Workspace, "default") + ".tfvars"
-	if p.Workflow == "" && p.file == atlantisName && slices.Contains(m.vars, file) { // atlantis uses it by default
-		w.Environment = map[string]string{"TF_CLI_ARGS_plan": "-var-file=" + file}
-		return
-	}
-	if len(m.vars) > 0 {
-		w.Notes = append(w.Notes, chooseVars(m.vars))
-	}
+}
+
+// files are the files of variables that atlantis uses by default.
+func (p project) files(m *module) []*file {
+	name := path.Join(m.dir, "env", cmp.Or(p.Workspace, "default")+".tfvars")
+	return slices.DeleteFunc(slices.Clone(m.vars), func(f *file) bool {
+		return f.name != name || p.Workflow != "" || p.file != atlantisName
+	})
 }
 
 // carry writes the settings of a project that every engine has into a workspace.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -21,18 +22,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-// needed are the settings without which a backend does not know where its state is.
-var needed = map[string][]string{
-	"s3": {"bucket", "key"}, "gcs": {"bucket"}, "azurerm": {"storage_account_name", "container_name", "key"},
-	"http": {"address"}, "consul": {"path"}, "kubernetes": {"secret_suffix"}, "oss": {"bucket"}, "cos": {"bucket"},
-}
-
 // workspaces describes a root module: one workspace for each project of atlantis.yaml, else for each of the engine's
 // own workspaces, else one.
 func (m *module) workspaces(s source, why string) []Workspace {
 	var list []Workspace
 	for _, p := range m.projects {
-		w := m.workspace(s, why, p.Workspace)
+		w := m.workspace(s, why, variant{engine: p.Workspace, files: p.files(m)})
 		p.apply(m, s, &w)
 		m.notes(&w)
 		list = append(list, w)
@@ -45,54 +40,112 @@ func (m *module) workspaces(s source, why string) []Workspace {
 		}
 		return list
 	}
-	names, ask := m.chosen(s.Options)
-	for _, name := range names {
-		w := m.workspace(s, why, name)
-		if ask != "" {
-			w.Notes = append(w.Notes, ask)
-		}
+	for _, v := range m.variants(s.Options) {
+		w := m.workspace(s, why, v)
+		w.Notes = append(w.Notes, v.notes...)
 		m.notes(&w)
-		if len(m.vars) > 0 {
-			w.Notes = append(w.Notes, chooseVars(m.vars))
-		}
 		list = append(list, w)
 	}
 	return list
 }
 
-func (m *module) workspace(s source, why, engineWorkspace string) Workspace {
+// variant is one of the workspaces of a root module.
+type variant struct {
+	env    string  // empty: its code has no environments
+	engine string  // the engine's workspace
+	files  []*file // of variables
+	notes  []string
+}
+
+// variants are one for each environment that the files of a root module name, and for each of the engine's workspaces;
+// an environment whose name is that of such a workspace is one with it.
+func (m *module) variants(o Options) (list []variant) {
+	m.arrange()
+	names, ask := m.chosen(o)
+	environments := m.environments()
+	if len(m.engines) == 0 && ask == "" && m.undecided() != "" { // --workspace has chosen
+		environments = slices.DeleteFunc(environments, func(env string) bool { return !slices.Contains(names, env) })
+	}
+	for _, env := range environments {
+		v := variant{env: env, engine: m.code.CloudSettings["workspaces.name"], files: forEnvironment(m.vars, env)}
+		if slices.Contains(names, env) {
+			v.engine = env
+		} else if v.engine == "" && (ask != "" || m.shares(env)) {
+			v.engine = env
+			v.notes = []string{"its environments have one backend, which keeps their states apart by the engine's workspace: check that state.workspace is its name, as in the list of terraform workspace list"}
+		}
+		list = append(list, v)
+	}
+	for _, name := range names {
+		v := variant{engine: name, files: forEnvironment(m.vars, "")}
+		if ask != "" {
+			v.notes = []string{ask}
+		}
+		if len(environments) == 0 || len(m.engines)+len(o.Workspaces) > 0 && !slices.Contains(environments, name) && name != "" && name != m.code.CloudSettings["workspaces.name"] {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// shares reports whether the state of an environment would be that of others too.
+func (m *module) shares(env string) bool {
+	own := slices.ContainsFunc(m.configs, func(f *file) bool { return f.env == env })
+	given := map[string]any{}
+	for _, f := range forEnvironment(m.configs, env) {
+		maps.Copy(given, f.settings)
+	}
+	return len(m.environments()) > 1 && m.code.Backend != "" && m.code.Backend != "http" && !own && len(m.lacks(given)) == 0
+}
+
+func (m *module) workspace(s source, why string, v variant) Workspace {
 	w := Workspace{Dir: m.dir, Why: why, Backend: m.code.Backend}
 	if m.code.Cloud {
 		w.Backend = "cloud"
 	}
 	w.Name = s.nameOf(m.dir)
-	if engineWorkspace != "" && engineWorkspace != "default" && engineWorkspace != m.code.CloudSettings["workspaces.name"] {
-		w.Name += "-" + engineWorkspace
+	if v.env != "" && !slices.Contains(strings.Split(m.dir, "/"), v.env) {
+		w.Name += "-" + v.env
+	}
+	if v.engine != "" && v.engine != v.env && v.engine != "default" && v.engine != m.code.CloudSettings["workspaces.name"] {
+		w.Name += "-" + v.engine
 	}
 	w.Project, w.Engine, w.Source = s.Project, m.engine(s.Engine), s.of(m.dir)
+	if v.engine != "" {
+		w.State = &api.State{Workspace: v.engine}
+	}
+	const maxFiles = 20 // of a workspace
+	w.VarFiles = m.rels(v.files[:min(len(v.files), maxFiles)])
+	m.complete(&w, forEnvironment(m.configs, v.env))
+	if lacking := m.lacking(v.files); len(lacking) > 0 {
+		w.Notes = append(w.Notes, "nothing gives a value to "+text.Some(lacking, maxFiles)+": write it into variables, or name a file in var_files")
+	}
+	if others := m.others(v); len(others) > 0 {
+		w.Notes = append(w.Notes, "choose files of variables, or none, with var_files: "+text.Some(m.rels(others), maxFiles))
+	}
 	if w.Source.Git != nil {
 		s.fromGit(m.dir, &w)
 	} else if uses := Widen(&w.Workspace); uses != "" {
 		w.Notes = append(w.Notes, "it uses "+uses+": all of the directory of its source is copied")
 	}
-	if engineWorkspace != "" {
-		w.State = &api.State{Workspace: engineWorkspace}
-	}
 	return w
 }
 
-// notes adds notes about settings that the code does not have.
+// others are the files of a root module that none of its workspaces reads, because their names do not say for which
+// environment they are.
+func (m *module) others(v variant) []*file {
+	return slices.DeleteFunc(slices.Clone(m.vars), func(f *file) bool {
+		return slices.Contains(v.files, f) || f.env != "" && len(m.projects) == 0
+	})
+}
+
+// notes adds the version, and notes about settings that the code does not have.
 func (m *module) notes(w *Workspace) {
 	note := func(format string, args ...any) { w.Notes = append(w.Notes, fmt.Sprintf(format, args...)) }
-	lacks := slices.DeleteFunc(slices.Clone(needed[m.code.Backend]), func(name string) bool {
-		return m.code.Settings[name] != ""
-	})
-	switch {
-	case len(lacks) > 0 && len(m.configs) > 0:
-		note("the backend lacks %s: write it into state.backend_config, as in one of %s", strings.Join(lacks, ", "), text.Some(m.configs, maxNamed))
-	case len(lacks) > 0:
-		note("the backend lacks %s: write it into state.backend_config", strings.Join(lacks, ", "))
-	case m.code.Backend == "local", m.code.Backend == "" && !m.code.Cloud && slices.Contains(m.signs, "terraform.tfstate"):
+	if w.EngineVersion == "" {
+		m.setVersion(w)
+	}
+	if m.code.Backend == "local" || m.code.Backend == "" && !m.code.Cloud && slices.Contains(m.signs, "terraform.tfstate") {
 		note("its state is a file beside the code: the first run asks for --take-over")
 	}
 	if m.code.Unsure {
@@ -102,10 +155,6 @@ func (m *module) notes(w *Workspace) {
 
 // maxNamed is how many files or modules a note names.
 const maxNamed = 5
-
-func chooseVars(files []string) string {
-	return "choose a file of variables, or none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: " + text.Some(files, maxNamed)
-}
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 

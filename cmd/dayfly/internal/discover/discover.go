@@ -36,6 +36,7 @@ type Options struct {
 
 	Workspaces []string // of the engine, or stacks, where they must be chosen
 	Terragrunt string   // TerragruntTrees or TerragruntUnits; empty means trees
+	Include    []string // directories, or patterns for them, that are taken though they would be left out
 }
 
 // Workspace is one that was found.
@@ -59,7 +60,9 @@ type Left struct {
 // Found has the workspaces of a tree.
 type Found struct {
 	Workspaces []Workspace `json:"workspaces"`
+	Doubtful   []Left      `json:"doubtful,omitempty"` // directories that may be root modules
 	Left       []Left      `json:"left_out"`
+	Files      []File      `json:"files,omitempty"` // with values, that no workspace reads
 	Notes      []string    `json:"notes,omitempty"` // about no one workspace
 }
 
@@ -70,20 +73,29 @@ type module struct {
 	tofu     bool     // it has files that only OpenTofu reads
 	lock     []byte   // of its providers
 	signs    []string // that an engine has run here
-	vars     []string // files of variables, from dir
-	auto     bool     // some of them are loaded by the engine itself
-	configs  []string // files for -backend-config, from dir
+	vars     []*file  // of variables
+	loads    bool     // the engine itself loads some
+	auto     []string // the variables that those set
+	configs  []*file  // of settings that the backend lacks
+	pins     []pin    // versions of engines
 	engines  []string // the engine's own workspaces that are seen here
 	called   string   // a directory that calls it as a module
+	linked   string   // a directory with links to its files
+	sample   bool     // it has an example of a file of variables
+	examples bool     // there are examples of its use below it
 	projects []project
 
+	elsewhere      bool // it is run or called by units
 	readsWorkspace bool // the name of the engine's workspace, itself or in a module that it calls
 }
 
 type walk struct {
 	fsys    fs.FS
 	modules map[string]*module
-	loose   []string // files of variables and settings whose module is not known yet
+	loose   []string          // files of variables and settings
+	small   []string          // files that may have settings
+	samples []string          // directories with examples of files of variables
+	linked  map[string]string // directories with files that others link to, and by which
 	entries int
 	bytes   int64
 	out     Found
@@ -107,7 +119,7 @@ func Tree(dir string, o Options) (Found, error) {
 	defer top.Close() //nolint:errcheck // it was only read
 	w := &walk{
 		fsys: top.FS(), modules: map[string]*module{}, pulumi: map[string]*pulumi{}, trees: map[string][]project{},
-		called: map[string]string{}, groupOf: map[string]string{}, unread: map[string][]string{}, hclRead: map[string]engine.Unit{},
+		called: map[string]string{}, linked: map[string]string{}, groupOf: map[string]string{}, unread: map[string][]string{}, hclRead: map[string]engine.Unit{},
 	}
 	if err := fs.WalkDir(w.fsys, ".", w.visit); err != nil {
 		return Found{}, fmt.Errorf("read the tree %s: %w", dir, err)
@@ -123,18 +135,13 @@ func Tree(dir string, o Options) (Found, error) {
 		return Found{}, err
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(w.modules)) {
-		m := w.modules[name]
-		if w.isElsewhere(m) {
-			continue
-		}
-		why, taken := m.judge()
-		if !taken {
-			w.out.Left = append(w.out.Left, Left{name, why})
-			continue
-		}
-		w.out.Workspaces = append(w.out.Workspaces, m.workspaces(s, why)...)
+	if err := cmp.Or(w.checkInclude(o.Include), w.readPins(s)); err != nil {
+		return Found{}, err
 	}
+
+	roots := w.candidates(o.Include)
+	w.pairFiles(append(w.readFiles(), w.readSettings(roots)...), roots)
+	w.sortOut(s)
 	w.out.Workspaces = append(w.out.Workspaces, w.terragrunt(s)...)
 	for _, dir := range slices.Sorted(maps.Keys(w.pulumi)) {
 		w.out.Workspaces = append(w.out.Workspaces, w.stacks(w.pulumi[dir], s)...)
@@ -170,10 +177,9 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 		return w.count(d)
 	case slices.Contains(engine.PulumiFiles(), base):
 		w.pulumi[dir] = cmp.Or(w.pulumi[dir], &pulumi{dir: dir, file: base})
-	case slices.Contains([]string{".tfvars", ".tfbackend"}, path.Ext(strings.TrimSuffix(base, ".json"))):
-		w.loose = append(w.loose, name)
 	default:
 		w.noteOther(name)
+		w.noteFile(name)
 	}
 	return nil
 }
@@ -194,6 +200,9 @@ func (w *walk) unreadable(name string, d fs.DirEntry, err error) error {
 func (w *walk) addCode(dir, base string, d fs.DirEntry) error {
 	m := w.module(dir)
 	m.tofu = m.tofu || strings.Contains(base, ".tofu")
+	if target, err := fs.ReadLink(w.fsys, path.Join(dir, base)); err == nil && d.Type()&fs.ModeSymlink != 0 {
+		w.linked[path.Join(dir, path.Dir(target))] = dir
+	}
 	return w.count(d)
 }
 
@@ -266,30 +275,17 @@ func (w *walk) read() {
 		}
 	}
 	w.readName()
-	for _, name := range w.loose {
-		for dir := path.Dir(name); ; dir = path.Dir(dir) {
-			if m := w.modules[dir]; m != nil {
-				m.add(strings.TrimPrefix(name, strings.TrimSuffix(dir, ".")+"/"), dir == path.Dir(name))
-				break
-			}
-			if dir == "." {
-				break
+	for dir, m := range w.modules {
+		if m.linked = w.linked[dir]; m.linked == dir {
+			m.linked = ""
+		}
+		m.sample = slices.Contains(w.samples, dir)
+		for at := dir; at != "."; {
+			home := path.Base(at)
+			if at = path.Dir(at); w.modules[at] != nil && (home == "examples" || home == "example") {
+				w.modules[at].examples = true
 			}
 		}
-	}
-}
-
-// add notes a file of variables or of settings for the backend.
-func (m *module) add(file string, own bool) {
-	file = strings.TrimPrefix(file, "./")
-	name := strings.TrimSuffix(file, ".json")
-	switch {
-	case strings.HasSuffix(name, ".tfbackend"):
-		m.configs = append(m.configs, file)
-	case own && (name == "terraform.tfvars" || strings.HasSuffix(name, ".auto.tfvars")):
-		m.auto = true
-	default:
-		m.vars = append(m.vars, file)
 	}
 }
 
@@ -318,41 +314,23 @@ func (m *module) findSigns(fsys fs.FS) {
 	m.engines = slices.Sorted(maps.Keys(seen))
 }
 
-// judge says whether a directory is a root module, and why or why not.
-func (m *module) judge() (why string, taken bool) {
-	switch {
-	case len(m.projects) > 0:
-		return "atlantis.yaml names it", true
-	case m.code.Cloud:
-		return "it has a cloud block", true
-	case m.code.Backend != "":
-		return "it has a backend " + m.code.Backend, true
-	case len(m.signs) > 0:
-		return "an engine has run here: it has " + strings.Join(m.signs, ", "), true
-	case m.called != "":
-		return "it is only called as a module, by " + m.called, false
-	case len(m.code.Providers) > 0:
-		return "it has a provider block", true
-	case m.auto || len(m.vars) > 0:
-		return "it has files of variables", true
-	}
-	return "it has no backend, no provider block, no variables file and no state: it looks like a module", false
-}
-
 // engine is the program that runs a module.
 func (m *module) engine(otherwise string) string {
 	switch {
-	case m.tofu || bytes.Contains(m.lock, []byte("registry.opentofu.org/")):
+	case m.tofu || m.code.Encrypts || bytes.Contains(m.lock, []byte("registry.opentofu.org/")):
 		return api.EngineTofu
 	case bytes.Contains(m.lock, []byte("registry.terraform.io/")):
 		return api.EngineTerraform
 	}
-	return cmp.Or(otherwise, api.EngineTerraform)
+	return cmp.Or(m.pinned(), otherwise, api.EngineTerraform)
 }
 
 // readFile reads a small file, as far as it is one.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
-	const limit = 1 << 20
+	return readSmall(fsys, name, 1<<20)
+}
+
+func readSmall(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
 		return nil, err
@@ -402,6 +380,14 @@ func (s source) nameOf(dir string) string {
 		return filepath.Base(s.dir)
 	}
 	return dir
+}
+
+// repository is the clone that the tree lies in; without one, the tree.
+func (s source) repository() string {
+	if top := repositoryOf(s.dir); top != filepath.Dir(top) {
+		return top
+	}
+	return s.dir
 }
 
 // of is the source of a directory of the tree.

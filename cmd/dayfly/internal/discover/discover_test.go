@@ -72,17 +72,19 @@ func names(found discover.Found) (names []string) {
 
 const s3 = "terraform {\n  backend \"s3\" {\n    bucket = \"states\"\n    key = \"k\"\n  }\n}\n"
 
+const resource = "resource \"terraform_data\" \"x\" {}\n"
+
 func TestTree_SaysWhyADirectoryIsARootModuleOrNot(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"backend/main.tf":              s3,
 		"cloud/main.tf":                "terraform {\n  cloud {\n    organization = \"o\"\n  }\n}\n",
 		"provider/main.tf":             "provider \"aws\" {}\nmodule \"a\" {\n  source = \"../modules/legacy\"\n}\n",
 		"json/main.tf.json":            `{"provider": {"aws": {}}, "module": {"m": {"source": "../modules/json"}}}`,
-		"vars/main.tf":                 "variable \"x\" {}\n",
+		"vars/main.tf":                 "variable \"x\" {}\n" + resource,
 		"vars/terraform.tfvars":        "x = 1\n",
 		"ran/main.tf":                  "",
 		"ran/terraform.tfstate":        "{}",
-		"env/main.tf":                  "variable \"x\" {}\n",
+		"env/main.tf":                  "variable \"x\" {}\n" + resource,
 		"env/envs/prod.tfvars":         "x = 1\n",
 		"modules/legacy/main.tf":       "provider \"aws\" {}\n",
 		"modules/json/main.tf":         "provider \"aws\" {}\n",
@@ -112,7 +114,7 @@ func TestTree_SaysWhyADirectoryIsARootModuleOrNot(t *testing.T) {
 		"+modules/both": "it has a backend s3", "+calls": "it has a backend s3",
 		"-modules/legacy": "it is only called as a module, by provider",
 		"-modules/json":   "it is only called as a module, by json",
-		"-modules/plain":  "it has no backend, no provider block, no variables file and no state: it looks like a module",
+		"-modules/plain":  "it has declarations only: no resources and no modules",
 		"-vendor":         "it has the code of others",
 		"-terragrunt":     "its terragrunt.hcl names no source, and it has no code",
 		"-data":           "it is a data directory of Dayfly",
@@ -331,7 +333,7 @@ func TestTree_ImportsAtlantisProjectsOrReportsThem(t *testing.T) {
 		"dns-stage": {
 			Name: "dns-stage", RunSettings: api.RunSettings{
 				Engine: "tofu", Source: api.Source{Directory: filepath.Join(dir, "dns")},
-				Environment: map[string]string{"TF_CLI_ARGS_plan": "-var-file=env/stage.tfvars"},
+				VarFiles: []string{"env/stage.tfvars"},
 			},
 			State: &api.State{Workspace: "stage"},
 		},
@@ -342,8 +344,8 @@ func TestTree_ImportsAtlantisProjectsOrReportsThem(t *testing.T) {
 	}
 	for _, part := range []string{
 		`"automerge" is not carried over`, `"autoplan" is not carried over: pull requests need --git-url`, `project "gone" has no code`,
-		`steps of workflow "custom" are not carried over`, "none, with environment: {TF_CLI_ARGS_plan: -var-file=FILE}: env/dev.tfvars, env/prod.tfvars",
-		"-var-file=FILE}: env/prod.tfvars", "the backend lacks bucket, key", "workspace old has a state here",
+		`steps of workflow "custom" are not carried over`, "none, with var_files: env/dev.tfvars, env/prod.tfvars",
+		"with var_files: env/prod.tfvars", "the backend lacks bucket, key", "workspace old has a state here",
 	} {
 		if !strings.Contains(notes, part) {
 			t.Errorf("notes: got\n%s\nwant %q among them", notes, part)

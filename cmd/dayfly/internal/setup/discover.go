@@ -30,6 +30,7 @@ type workspaceDiscover struct {
 	Units   string `name:"terragrunt" enum:"trees,units" default:"trees" help:"One workspace for each tree of units of Terragrunt, such as an environment, or for each unit: trees or units."`
 	Force   bool   `help:"Replace files that differ."`
 
+	Include   []string `placeholder:"DIR" help:"Directories that are left out or doubtful, from the top of the tree, or patterns for them such as 'examples/*': take them as root modules."`
 	Workspace []string `placeholder:"NAME" help:"Workspaces of the engine, or stacks of Pulumi, where the code leaves the choice: one workspace for each."`
 }
 
@@ -38,7 +39,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 	if c.Ref != "" && c.GitURL == "" {
 		return cli.Usage(errors.New("--ref: goes with --git-url"))
 	}
-	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref, Workspaces: c.Workspace, Terragrunt: c.Units})
+	found, err := discover.Tree(c.Dir, discover.Options{Project: c.Project, Engine: c.Engine, GitURL: c.GitURL, GitRef: c.Ref, Workspaces: c.Workspace, Terragrunt: c.Units, Include: c.Include})
 	if err != nil {
 		return cli.Usage(err)
 	}
@@ -60,7 +61,7 @@ func (c *workspaceDiscover) Run(a *cli.App) error {
 	}
 	switch {
 	case len(found.Workspaces) == 0:
-		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has no root module", c.Dir)}
+		return &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s has no root module%s", c.Dir, inDoubt(found, ", but %d doubtful: --include takes them"))}
 	case c.Out == "":
 		a.Say("nothing was written: --out DIR writes a file for each workspace")
 	case c.Out != "-":
@@ -154,15 +155,8 @@ func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 		return err
 	}
 
-	left := term.NewTable("LEFT OUT", "WHY")
-	for _, l := range found.Left {
-		left.Row(term.Clean(l.Dir), term.Clean(l.Why))
-	}
-	if len(found.Left) > 0 {
-		_, _ = fmt.Fprintln(w)
-		if err := left.Write(w, style, ""); err != nil {
-			return err
-		}
+	if err := leftTables(w, style, found); err != nil {
+		return err
 	}
 
 	var b strings.Builder
@@ -183,9 +177,67 @@ func foundTables(w io.Writer, style term.Style, found discover.Found) error {
 		}
 		b.WriteString("! " + term.Clean(names+": "+note) + "\n")
 	}
-	fmt.Fprintf(&b, "%s, %d left out\n", text.Count(len(found.Workspaces), "workspace"), len(found.Left))
+	fmt.Fprintf(&b, "%s, %d left out%s\n", text.Count(len(found.Workspaces), "workspace"), len(found.Left), inDoubt(found, ", %d doubtful"))
 	_, err := io.WriteString(w, "\n"+b.String())
 	return err
+}
+
+func inDoubt(found discover.Found, format string) string {
+	if len(found.Doubtful) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, len(found.Doubtful))
+}
+
+// leftTables prints the directories that were not taken and the files that no workspace reads, those with the same
+// reason in a line.
+func leftTables(w io.Writer, style term.Style, found discover.Found) error {
+	files := make([]discover.Left, 0, len(found.Files))
+	for _, f := range found.Files {
+		files = append(files, discover.Left{Dir: f.File, Why: f.Why})
+	}
+	for _, group := range []struct {
+		title string
+		list  []discover.Left
+		names int // in a line
+	}{{"DOUBTFUL", found.Doubtful, 20}, {"LEFT OUT", found.Left, 5}, {"FILES OF VALUES", files, 20}} {
+		if len(group.list) == 0 {
+			continue
+		}
+		table := term.NewTable(group.title, "WHY")
+		for _, line := range together(group.list, group.names) {
+			table.Row(term.Clean(line.Dir), term.Clean(line.Why))
+		}
+		_, _ = fmt.Fprintln(w)
+		if err := table.Write(w, style, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together puts those with the same reason, but for the names in it, into one line.
+func together(list []discover.Left, limit int) (lines []discover.Left) {
+	const fromHere = 3 // that few have a line each
+	reason := func(l discover.Left) string {
+		why, _, _ := strings.Cut(l.Why, ", by ")
+		why, _, _ = strings.Cut(why, ", but nothing gives a value to ")
+		why, _, _ = strings.Cut(why, ", in ")
+		return why
+	}
+	same := map[string][]string{}
+	for _, l := range list {
+		same[reason(l)] = append(same[reason(l)], cli.Dash(l.Dir))
+	}
+	for _, l := range list {
+		switch dirs := same[reason(l)]; {
+		case len(dirs) < fromHere:
+			lines = append(lines, l)
+		case dirs[0] == cli.Dash(l.Dir):
+			lines = append(lines, discover.Left{Dir: fmt.Sprintf("%d: %s", len(dirs), text.Some(dirs, limit)), Why: reason(l)})
+		}
+	}
+	return lines
 }
 
 // filesOf are the workspace files that an argument of -f means: those in a directory, not below it.
