@@ -126,7 +126,7 @@ func (w *world) seed() (id, token string) {
 		"policy-group.yaml": "kind: policy_group\nname: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
 		"waiver.yaml":       "kind: waiver\nname: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
 		"on-call.yaml":      "kind: notification\nname: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
-		"DIR/main.tf":       "provider \"null\" {}\n",
+		"DIR/main.tf":       "provider \"null\" {}\nresource \"null_resource\" \"x\" {}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			w.t.Fatal(err)

@@ -289,7 +289,7 @@ func TestDiscover_NeverReplacesAFileThatDiffers(t *testing.T) {
 	w := newWorld(t)
 	tree, files := t.TempDir(), t.TempDir()
 	for _, name := range []string{"a", "b"} {
-		if err := errors.Join(os.Mkdir(filepath.Join(tree, name), 0o700), os.WriteFile(filepath.Join(tree, name, "main.tf"), []byte("provider \"aws\" {}\n"), 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(filepath.Join(tree, name), 0o700), os.WriteFile(filepath.Join(tree, name, "main.tf"), []byte("provider \"aws\" {}\nresource \"a\" \"b\" {}\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -414,5 +414,27 @@ func TestReport_TakesWhatApplyTakesAndSaysTheFix(t *testing.T) {
 	}
 	if got := w.run("takeover", "report", "-f", w.put("kind: project\nname: team")); got.code != cli.ExitUsage || !strings.Contains(got.stderr, "describes no workspace") {
 		t.Errorf("a file without workspaces: got %+v", got)
+	}
+}
+
+func TestDiscover_EqualReasonsAreOneLine(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	put := func(name, content string) {
+		at := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 8 {
+		put(fmt.Sprintf("lib/m%d/main.tf", i), fmt.Sprintf("variable \"v%d\" {}\nresource \"a\" \"b\" {}\n", i))
+		put(fmt.Sprintf("examples/e%d/main.tf", i), "resource \"a\" \"b\" {}\n")
+	}
+	none := w.run("workspace", "discover", dir)
+	has(t, "without a root module", none.stdout+none.stderr, "8: lib/m0, ", "8: examples/e0, examples/e1, examples/e2, examples/e3, examples/e4 and 3 more", "it may be a module: nothing calls it\n", "has no root module, but 8 doubtful: --include takes them")
+	some := w.run("workspace", "discover", dir, "--include", "lib/m1", "--include", "examples/*")
+	has(t, "included", some.stdout, "--include takes it, though it lies below examples", "nothing gives a value to v1: write it into variables", "9 workspaces, 0 left out, 7 doubtful")
+	if got := w.run("workspace", "discover", dir, "-o", "json").stdout; strings.Count(got, "nothing gives a value to v") != 8 {
+		t.Errorf("JSON: got %s", got)
 	}
 }

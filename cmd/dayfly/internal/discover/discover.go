@@ -166,6 +166,8 @@ func (w *walk) visit(name string, d fs.DirEntry, err error) error {
 	case d.Type()&fs.ModeSymlink != 0 && !isCode(base):
 		if info, err := fs.Stat(w.fsys, name); err == nil && info.IsDir() {
 			w.leave(name, "it is a link to a directory, which is not followed")
+		} else if err == nil {
+			w.noteFile(name)
 		}
 	case d.IsDir() && name != ".":
 		return w.enter(name, dir, base)

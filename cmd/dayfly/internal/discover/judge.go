@@ -67,6 +67,8 @@ func (m *module) judge() (why string, is standing) {
 		return "its files are linked from other code, in " + m.linked, leftOut
 	case m.code.Blocks == 0 && m.code.Unsure:
 		return "some of its files could not be read", doubtful
+	case m.code.Blocks == 0 && len(m.code.Providers) > 0:
+		return "it has a provider block, but no resources and no modules", doubtful
 	case m.code.Blocks == 0:
 		return "it has declarations only: no resources and no modules", leftOut
 	case below(m.dir, moduleHomes) != "" && (len(m.code.Providers) == 0 || len(m.lacking(m.vars)) > 0):

@@ -40,7 +40,7 @@ func TestTree_CodeWithoutABackend(t *testing.T) {
 		"shown/main.tf": provider + needs, "shown/terraform.tfvars.example": "size = 1",
 		"examples/complete/main.tf": resource, "examples/ran/main.tf": s3, "modules/own/main.tf": provider + resource, "modules/plain/main.tf": needs,
 		"names/variables.tf": "variable \"x\" {}\n", "lib/top/main.tf": resource, "lib/top/examples/a/main.tf": resource,
-		"base/main.tf": resource, "user/main.tf": "->../base/main.tf", "odd/{{ name }}/main.tf": resource, "broken/main.tf": "{{",
+		"base/main.tf": resource, "user/main.tf": "->../base/main.tf", "odd/{{ name }}/main.tf": resource, "broken/main.tf": "{{", "lone/main.tf": provider,
 	})
 	want := map[string]string{
 		"live/dev": "+ nothing calls it, and it needs no more values", "boot": "+ nothing calls it, and it needs no more values",
@@ -51,6 +51,7 @@ func TestTree_CodeWithoutABackend(t *testing.T) {
 		"locked":            "+ it has a provider block, and a lock file",
 		"shown":             "+ it has a provider block, and an example of its variables",
 		"lib/top":           "? it has examples, as a module for others",
+		"lone":              "? it has a provider block, but no resources and no modules",
 		"broken":            "? some of its files could not be read",
 		"names":             "- it has declarations only: no resources and no modules",
 		"examples/complete": "- it lies below examples, as code to copy or to try", "lib/top/examples/a": "- it lies below examples, as code to copy or to try",
@@ -118,6 +119,10 @@ func TestTree_FilesWithValues(t *testing.T) {
 		"one backend for all environments": {
 			map[string]string{"app/main.tf": s3 + needs, "app/vars/acme.tfvars": "size = 1", "app/vars/other.tfvars": "size = 2"},
 			map[string]string{"app-acme": "vars/acme.tfvars in acme", "app-other": "vars/other.tfvars in other"}, nil,
+		},
+		"links": {
+			map[string]string{"app/main.tf": s3 + needs, "app/terraform.tfvars": "->../all.tfvars", "all.tfvars": "size = 1", "b/main.tf": s3 + needs, "b/dev.tfvars": "->../all.tfvars"},
+			map[string]string{"app": "../all.tfvars", "b-dev": "../all.tfvars dev.tfvars"}, nil,
 		},
 		"settings under any name": {
 			map[string]string{"app/main.tf": partial, "app/backend.tfvars": bucket, "app/state.x": "key = \"k\"", "app/notes.x": "title = \"k\"", "app/text": "bucket"},

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/go-version"
-
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
+	"github.com/dayfly-dev/dayfly/internal/toolcache"
 )
 
 // pin is a version that a file wants of an engine.
@@ -133,7 +132,7 @@ func constraint(wants string) string {
 	if partOfVersion.MatchString(wants) {
 		wants = "~> " + wants + ".0"
 	}
-	if _, err := version.NewConstraint(wants); err != nil || len(wants) > 100 {
+	if read, err := toolcache.Read(wants); err != nil || read == nil || len(wants) > 100 {
 		return ""
 	}
 	return wants
