@@ -551,7 +551,7 @@ func TestCommand_ADirectoryBecomesAWorkspace(t *testing.T) {
 	if got := value[api.Workspace](w, "workspace", "show", "tofu"); got.Engine != "tofu" {
 		t.Errorf("got %+v", got)
 	}
-	write("many/net/main.tf", "provider \"aws\" {}\n")
+	write("many/net/main.tf", "resource \"a\" \"b\" {}\n")
 	for dir, says := range map[string]string{"empty dir": "nothing to run", "bad.name": "--name", "many": "1 root module below it, such as net: dayfly workspace discover "} {
 		write(dir+"/x", "")
 		if dir == "bad.name" {

@@ -76,14 +76,18 @@ func (m *module) variants(o Options) (list []variant) {
 		}
 		list = append(list, v)
 	}
+	if len(environments) > 0 && len(m.engines)+len(o.Workspaces) == 0 {
+		return list
+	}
 	for _, name := range names {
+		if len(environments) > 0 && (slices.Contains(environments, name) || name == m.code.CloudSettings["workspaces.name"]) {
+			continue
+		}
 		v := variant{engine: name, files: forEnvironment(m.vars, "")}
 		if ask != "" {
 			v.notes = []string{ask}
 		}
-		if len(environments) == 0 || len(m.engines)+len(o.Workspaces) > 0 && !slices.Contains(environments, name) && name != "" && name != m.code.CloudSettings["workspaces.name"] {
-			list = append(list, v)
-		}
+		list = append(list, v)
 	}
 	return list
 }

@@ -101,36 +101,38 @@ func (f *file) read(content []byte) {
 	}
 }
 
-// pairFiles gives each file to the root modules that it is for: as settings where their backend lacks them, else as
-// variables.
+// pairFiles gives each file to the root modules that it is for.
 func (w *walk) pairFiles(files []*file, roots []*module) {
 	for _, f := range files {
 		own, elsewhere := w.ownerOf(f.name, roots)
 		if elsewhere != "" {
 			w.passOver(f.name, "it lies in "+elsewhere+", which is no root module")
-			continue
-		}
-		of := rootsOf(f, own, roots, func(m *module) bool { return m.isSettings(f) })
-		for _, m := range of {
-			m.configs = append(m.configs, m.own(f))
-		}
-		if len(of) > 0 {
-			continue
-		}
-		if !isVariables(f.name) {
-			if strings.Contains(f.name, ".tfbackend") {
-				w.passOver(f.name, "no backend here lacks what it sets")
-			}
-			continue
-		}
-		of = rootsOf(f, own, roots, func(m *module) bool { return m.isVariables(f) || m == own && len(f.names) == 0 })
-		for _, m := range of {
-			m.vars = append(m.vars, m.own(f))
-		}
-		if len(of) == 0 {
-			w.passOver(f.name, "no root module declares the variables that it sets")
+		} else if why := f.pair(own, roots); why != "" {
+			w.passOver(f.name, why)
 		}
 	}
+}
+
+// pair takes a file as settings where a backend lacks them, else as variables. It returns why it is neither.
+func (f *file) pair(own *module, roots []*module) (why string) {
+	of := rootsOf(f, own, roots, func(m *module) bool { return m.isSettings(f) })
+	for _, m := range of {
+		m.configs = append(m.configs, m.own(f))
+	}
+	if len(of) > 0 {
+		return ""
+	}
+	if !isVariables(f.name) {
+		return "no backend here lacks what it sets"
+	}
+	of = rootsOf(f, own, roots, func(m *module) bool { return m.isVariables(f) || m == own && len(f.names) == 0 })
+	for _, m := range of {
+		m.vars = append(m.vars, m.own(f))
+	}
+	if len(of) == 0 {
+		return "no root module declares the variables that it sets"
+	}
+	return ""
 }
 
 // own is a file as one of a root module, for the environment that its path from there names.

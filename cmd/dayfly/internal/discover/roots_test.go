@@ -171,7 +171,7 @@ func TestTree_Versions(t *testing.T) {
 		".git/HEAD": "", "versions/terraform": "1.9.5\n", ".terraform-version": "->versions/terraform",
 		"live/up/main.tf": s3 + required, "live/tools/main.tf": s3, "live/tools/.tool-versions": "python 3\nterraform 1.8.0 1.7.0 # both\n",
 		"live/mise/main.tf": s3, "live/mise/mise.toml": "[env]\nterraform = \"1\"\n[tools]\n\"aqua:opentofu/opentofu\" = \"1.9\"\n",
-		"live/table/main.tf": s3, "live/table/.mise.toml": "[tools.terraform]\nversion = \"1.6.1\"\n",
+		"live/table/main.tf": s3, "live/table/.mise.toml": "[tools]\nterraform = {version = '1.6.1'}\n",
 		"live/latest/main.tf": s3 + required, "live/latest/.terraform-version": "latest",
 		"live/tofu/main.tf": s3 + required, "live/tofu/.opentofu-version": "v1.8.1",
 		"live/both/main.tf": s3, "live/both/.tool-versions": "opentofu 1.8.2\nterraform 1.9.0\n",

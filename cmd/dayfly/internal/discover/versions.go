@@ -52,33 +52,17 @@ func readToolVersions(content string) (pins []pin) {
 	return pins
 }
 
-var (
-	miseTool    = regexp.MustCompile(`^["']?(?:[^"'=]*[:/])?([a-z]+)["']?\s*=[^"']*["']([^"']+)["']`)
-	miseTable   = regexp.MustCompile(`^\[\s*tools(?:\.["']?(?:[^"'=\]]*[:/])?([a-z]+)["']?)?\s*\]`)
-	miseVersion = regexp.MustCompile(`version\s*=\s*["']([^"']+)["']`)
-)
+var miseTool = regexp.MustCompile(`^["']?(?:[^"'=]*[:/])?([a-z]+)["']?\s*=[^"']*["']([^"']+)["']`)
 
-// readMise reads the tables of tools in the configuration of mise, as far as it has a line for each tool.
+// readMise reads the table of tools in the configuration of mise, as far as it has a line for each tool.
 func readMise(content string) (pins []pin) {
-	inTools, table := false, ""
+	inTools := false
 	for line := range strings.Lines(content) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") {
-			found := miseTable.FindStringSubmatch(line)
-			if inTools, table = found != nil, ""; inTools {
-				table = found[1]
-			}
-			continue
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "[") {
+			inTools = strings.HasPrefix(line, "[tools]")
 		}
-		tool, wants := table, ""
-		if found := miseTool.FindStringSubmatch(line); found != nil && table == "" {
-			tool, wants = found[1], found[2]
-		}
-		if found := miseVersion.FindStringSubmatch(line); found != nil {
-			wants = found[1]
-		}
-		if inTools && wants != "" && pinnedEngines[tool] != "" {
-			pins = append(pins, pin{engine: pinnedEngines[tool], version: wants})
+		if found := miseTool.FindStringSubmatch(line); inTools && found != nil && pinnedEngines[found[1]] != "" {
+			pins = append(pins, pin{engine: pinnedEngines[found[1]], version: found[2]})
 		}
 	}
 	return pins
