@@ -168,7 +168,7 @@ func rootsOf(f *file, own *module, roots []*module, fits func(*module) bool) (of
 	for dir := path.Dir(f.name); ; dir = path.Dir(dir) {
 		most, found := 0, false
 		for _, m := range roots {
-			if found = found || within(m.dir, dir); !within(m.dir, dir) || !fits(m) {
+			if found = found || inside(m.dir, dir); !inside(m.dir, dir) || !fits(m) {
 				continue
 			}
 			common := inCommon(relative("/"+dir, "/"+f.name), relative("/"+dir, "/"+m.dir))
