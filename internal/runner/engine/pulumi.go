@@ -156,7 +156,7 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 			return "", err
 		}
 	}
-	if !p.mode.refreshOnly && !p.mode.destroy { // these do not run the program
+	if !p.mode.refreshOnly && !p.mode.destroy || p.was.dynamic() { // these do not run the program
 		if err := p.install(ctx); err != nil {
 			return "", err
 		}

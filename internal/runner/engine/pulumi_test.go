@@ -380,3 +380,25 @@ func TestPulumi_NamesWhatItDoesNotKnowTheEndOf(t *testing.T) {
 		}
 	}
 }
+
+// The code of a dynamic resource is in the program's own modules, so all operations on a stack that has one install
+// them. Other runs that do not run the program install nothing.
+func TestPulumi_InstallsForDynamicResources(t *testing.T) {
+	h := withStandIn(t)
+	for kind, installs := range map[string]bool{
+		"demo:index:Disk": false, "my-pulumi-nodejs:dynamic:Resource": false,
+		"pulumi-nodejs:dynamic:Resource": true, "pulumi-nodejs:dynamic/net:Disk": true, "pulumi:providers:pulumi-nodejs": true,
+		"pulumi-python:dynamic:Resource": true, "pulumi:providers:pulumi-python": true,
+	} {
+		program := lines("name: demo", "resources:", "  a: {type: '"+kind+"', properties: {size: one}}")
+		first := pulumiJob(t, h, workflow.Update, program)
+		out := mustRun(t, &host{path: h.path, env: h.env}, first)
+		for _, op := range []workflow.Operation{"", workflow.StateList, workflow.Refresh, workflow.Destroy} {
+			again := &host{path: h.path, env: h.env}
+			out = mustRun(t, again, next(t, h, first, out, op, program))
+			if got, want := slices.Contains(again.ran(), "install"), installs && op != workflow.StateList; got != want {
+				t.Errorf("%s of a stack with %s: it installed: %t, want %t", op, kind, got, want)
+			}
+		}
+	}
+}

@@ -257,6 +257,18 @@ func (d deployment) managed() []managed {
 	return out
 }
 
+// dynamic says whether the provider of a resource is the code of the program itself, by the packages of it:
+// https://www.pulumi.com/docs/iac/concepts/resources/dynamic-providers/.
+func (d deployment) dynamic() bool {
+	for _, r := range d.Resources {
+		kind := strings.TrimPrefix(r.Type, "pulumi:providers:")
+		if name, _, _ := strings.Cut(kind, ":"); name == "pulumi-nodejs" || name == "pulumi-python" {
+			return true
+		}
+	}
+	return false
+}
+
 // digestOfPreview is the part of a preview's JSON form that is read.
 type digestOfPreview struct {
 	Steps []struct {

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 
 // standIn does what pulumi 3 does with a backend that is a directory, as far as the runner sees it: its commands, the
 // JSON that they print, its files, and its errors. A resource of its programs has a type and properties, and is only in
-// the state. A property of the name forceNew replaces the resource, and one in the environment's DRIFT drifts.
+// the state; one of the package pulumi-nodejs needs what install leaves. A property of the name forceNew replaces the
+// resource, and one in the environment's DRIFT drifts.
 type standIn struct {
 	project struct {
 		Name      string
@@ -66,6 +67,7 @@ func (s *standIn) main(args []string) int {
 		return s.fail(1, err.Error())
 	}
 	if args[0] == "install" {
+		_ = os.MkdirAll("node_modules", 0o700)
 		return 0
 	}
 	s.stack = args[slices.Index(args, "--stack")+1]
@@ -159,6 +161,11 @@ func (s *standIn) operate(args, locks []string) int {
 	wanted := map[string]standInResource{}
 	if args[0] == "preview" || args[0] == "up" {
 		wanted = s.project.Resources
+	}
+	for _, row := range s.state.Rows {
+		if _, missing := os.Stat("node_modules"); missing != nil && strings.HasPrefix(fmt.Sprint(row["type"]), "pulumi-nodejs:") {
+			return s.fail(255, "Cannot find module '@pulumi/pulumi/cmd/dynamic-provider'")
+		}
 	}
 	next, steps, counts := s.diff(args[0], wanted)
 	if args[0] == "preview" || slices.Contains(args, "--preview-only") {
