@@ -55,6 +55,7 @@ const (
 	knowsHooks      = "hooks"
 	knowsInputs     = "inputs"       // to get sensitive outputs of other workspaces
 	knowsSteps      = "secret_steps" // to keep a secret from the steps that do not get it
+	knowsNoInstall  = "no_install"   // to leave out pulumi install
 	KnowsPolicies   = "policies"     // to hold its run to policies, and to evaluate a state
 )
 
@@ -64,7 +65,7 @@ func RunnerKnows() []string {
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall,
 	}
 }
 
@@ -85,6 +86,7 @@ func (s Spec) Needs() []string {
 			feature == knowsAbove && slices.ContainsFunc(slices.Concat(s.VarFiles, s.asked().VarFiles), above),
 			feature == knowsFiles && len(s.Files) > 0, feature == knowsHooks && len(s.Hooks) > 0,
 			feature == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
+			feature == knowsNoInstall && s.Install != nil && !*s.Install,
 			feature == KnowsPolicies && (len(s.Policies) > 0 || s.Type == workflow.PolicyEvaluation),
 			feature == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
 			out = append(out, feature)

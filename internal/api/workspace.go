@@ -61,6 +61,7 @@ type RunSettings struct {
 	Files         []File              `json:"files,omitempty" maxItems:"50" doc:"Files that are written beside the code; never a secret"`
 	Hooks         []Hook              `json:"hooks,omitempty" maxItems:"50" doc:"Scripts that run before and after steps"`
 	Modules       []ModuleCredential  `json:"modules,omitempty" maxItems:"20" doc:"Credentials with which the engine fetches modules and providers, by host"`
+	Install       *bool               `json:"install,omitempty" doc:"With pulumi: whether pulumi install fetches the dependencies of the program; default true. With false the image or the source has all of them"`
 	Image         string              `json:"image,omitempty" maxLength:"64" doc:"Name of one of the pool's images; default the pool's own"`
 	Spot          string              `json:"spot,omitempty" enum:"never,reads,all" doc:"Runs that may use Spot, if the pool allows them; default the pool's"`
 	DiskGiB       int                 `json:"disk_gib,omitempty" minimum:"0" maximum:"200" doc:"Disk of a run in GiB, within the pool's limits; default the pool's" example:"50"`

@@ -424,6 +424,27 @@ func TestWorkspace_RefusesContradictoryStates(t *testing.T) {
 	}
 }
 
+// A runner that would install something does not get a run without that.
+func TestStart_NoInstallNeedsARunnerThatKnowsIt(t *testing.T) {
+	for _, installs := range []bool{false, true} {
+		w := newWorld(t, memory.New())
+		w.workspace("net", tofu(nil), func(ws *api.Workspace) {
+			ws.Engine, ws.State, ws.Install = api.EnginePulumi, &api.State{Kind: api.StateDirectory, Workspace: "dev"}, &installs
+		})
+		wf := w.submit("net", workflow.Preview)
+		job := w.claimOne()
+		w.launch(job, "task")
+		knows := slices.DeleteFunc(api.RunnerKnows(), func(known string) bool { return known == "no_install" })
+		_, err := w.plane.Start(w.ctx(), job.Token, run(job, "task", 'a'), api.Start{Knows: knows})
+		if installs {
+			w.must(err)
+			continue
+		}
+		wantErr(t, err, workflow.ErrOver)
+		w.is(wf.ID, workflow.Failed, workflow.ReasonRunnerTooOld)
+	}
+}
+
 // R1: a stack of pulumi is named, and what goes with one engine only is refused for another.
 func TestWorkspace_ChecksStacksOfPulumi(t *testing.T) {
 	w := newWorld(t, memory.New())
@@ -447,6 +468,14 @@ func TestWorkspace_ChecksStacksOfPulumi(t *testing.T) {
 	} {
 		if err := put(tc.engine, tc.state, nil); !errors.Is(err, workflow.ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s %s: got %v, want it refused with %q", tc.engine, tc.state, err, tc.says)
+		}
+	}
+	for _, engine := range []string{api.EngineTerraform, api.EngineTofu, api.EngineTerragrunt} {
+		ws := api.Workspace{Name: "net", RunSettings: api.RunSettings{Engine: engine, Source: api.Source{Directory: "/src"}, Install: new(bool)}}
+		_, _, err := w.plane.PutWorkspace(w.ctx(), w.admin, ws)
+		refusal, ok := errors.AsType[*workflow.Error](err)
+		if !ok || refusal.Field != "install" || !strings.Contains(err.Error(), "install goes with engine pulumi") {
+			t.Errorf("install with %s: got %v", engine, err)
 		}
 	}
 	setting := map[string]any{"aws:region": "eu-west-1"}

@@ -18,7 +18,7 @@ var (
 	})
 )
 
-// checkStack refuses a state setting that pulumi cannot have, or that only pulumi has.
+// checkStack refuses a setting that pulumi cannot have, or that only pulumi has.
 func checkStack(w api.Workspace) error {
 	s := api.State{}
 	if w.State != nil {
@@ -27,6 +27,8 @@ func checkStack(w api.Workspace) error {
 	switch {
 	case w.Engine != api.EnginePulumi && s.SecretsProvider != "":
 		return workflow.Invalid("state.secrets_provider", "secrets_provider goes with engine pulumi")
+	case w.Engine != api.EnginePulumi && w.Install != nil:
+		return workflow.Invalid("install", "install goes with engine pulumi: remove it from a workspace with engine %s", w.Engine)
 	case w.Engine != api.EnginePulumi:
 		return nil
 	case s.Workspace == "":

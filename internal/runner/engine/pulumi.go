@@ -156,7 +156,8 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 			return "", err
 		}
 	}
-	if !p.mode.refreshOnly && !p.mode.destroy || p.was.dynamic() { // these do not run the program
+	runs := !p.mode.refreshOnly && !p.mode.destroy || p.was.dynamic() // the others do not run the program
+	if wanted := p.j.Spec.Install; runs && (wanted == nil || *wanted) {
 		if err := p.install(ctx); err != nil {
 			return "", err
 		}

@@ -359,6 +359,21 @@ func TestPulumi_KilledRunNamesTheLockItLeft(t *testing.T) {
 	}
 }
 
+// With install: false nothing is installed, also where the state has dynamic resources.
+func TestPulumi_InstallIsLeftOut(t *testing.T) {
+	h := withStandIn(t)
+	first := pulumiJob(t, h, workflow.Update, lines("name: demo", "resources:", "  a: {type: 'pulumi-nodejs:dynamic:Resource'}"))
+	put(t, first.Root, map[string]string{"node_modules/of": "the source"})
+	for _, installs := range []bool{true, false} {
+		first.Spec.Install = &installs
+		again := &host{path: h.path, env: h.env}
+		first.Spec.Known = mustRun(t, again, first).State
+		if got := slices.Contains(again.ran(), "install"); got != installs {
+			t.Errorf("with install: %t, it installed: %t", installs, got)
+		}
+	}
+}
+
 // What pulumi had begun when it was cut off is named, until a refresh has corrected the state.
 func TestPulumi_NamesWhatItDoesNotKnowTheEndOf(t *testing.T) {
 	h := withStandIn(t)

@@ -96,6 +96,9 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 		line("flags", step+": "+strings.Join(w.Flags[step], " "))
 	}
 	line("var files", strings.Join(w.VarFiles, ", "))
+	if w.Install != nil {
+		line("install", fmt.Sprint(*w.Install))
+	}
 
 	var around api.Activity
 	if !a.JSON() { // the result for programs has the settings alone
