@@ -388,22 +388,6 @@ func readStackOutputs(raw, open []byte) (found, error) {
 	return f, nil
 }
 
-// pulumiError returns the error in the output of pulumi, on either stream. The line that an operation failed is left
-// out.
-func pulumiError(printed string) string {
-	last := ""
-	for _, line := range plainLines(printed) {
-		line = strings.TrimLeft(line, " ")
-		if !strings.HasPrefix(line, "error: ") {
-			continue
-		}
-		if last = line; !strings.HasSuffix(line, " failed") {
-			break
-		}
-	}
-	return text.Middle(last, maxDetail/2)
-}
-
 var lockLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\s*(\S+/([^/\s]+)\.json\S*): created by (.+) at (\S+)\s*$`)
 })

@@ -138,13 +138,58 @@ func TestPulumi_PlacesTheState(t *testing.T) {
 	}
 }
 
+// The reason of a failure is the error that matters, not that something failed. The texts are those of the programs.
 func TestPulumi_ReadsErrors(t *testing.T) {
-	printed := "Diagnostics:\n  pulumi:pulumi:Stack (demo-dev):\n    error: update failed\n  aws:s3:Bucket (a):\n    error: AccessDenied: no\n"
-	if got := engine.PulumiError(printed); got != "error: AccessDenied: no" {
-		t.Errorf("got %q", got)
-	}
-	if got := engine.PulumiError("error: preview failed\n"); got != "error: preview failed" {
-		t.Errorf("got %q", got)
+	for name, tc := range map[string]struct{ want, printed string }{
+		"of a resource": {"error: AccessDenied: no", lines(
+			"Diagnostics:", "  pulumi:pulumi:Stack (demo-dev):", "    error: update failed", "", "  aws:s3:Bucket (a):", "    error: AccessDenied: no", "", "Resources:", "    3 unchanged")},
+		"of a bridged provider": {"error: 1 error occurred: * creating S3 Bucket (x): BucketAlreadyExists", lines(
+			"  aws:s3:Bucket (a):", "    error: 1 error occurred:", "    \t* creating S3 Bucket (x): BucketAlreadyExists", "", "  pulumi:pulumi:Stack (demo-dev):", "    error: update failed")},
+		"nothing else": {"error: preview failed", "error: preview failed\n"},
+		"protected": {
+			"error: Preview failed: resource \"urn:pulumi:dev::demo::a:b:C::x\" cannot be deleted because it is protected. To unprotect the resource, either remove the `protect` flag from the resource in your Pulumi program and run `pulumi up`, or use the command: `pulumi state unprotect 'urn:pulumi:dev::demo::a:b:C::x'`",
+			"error: Preview failed: resource \"urn:pulumi:dev::demo::a:b:C::x\" cannot be deleted\nbecause it is protected. To unprotect the resource, either remove the `protect` flag from the resource in your Pulumi program and run `pulumi up`, or use the command:\n`pulumi state unprotect 'urn:pulumi:dev::demo::a:b:C::x'`\n"},
+		"node": {"TypeError: Cannot read properties of undefined (reading 'id')", lines(
+			"error: preview failed", "error: Running program '/work/index.ts' failed with an unhandled exception:",
+			"TypeError: Cannot read properties of undefined (reading 'id')", "    at Object.<anonymous> (/work/index.ts:4:13)", "    at Module._compile (node:internal/modules/cjs/loader:1554:14)")},
+		"typescript": {"TSError: ⨯ Unable to compile TypeScript: index.ts(3,7): error TS2322: Type 'string' is not assignable to type 'number'.", lines(
+			"    error: Running program '/work/index.ts' failed with an unhandled exception:", "    <ref *1> TSError: ⨯ Unable to compile TypeScript:",
+			"    index.ts(3,7): error TS2322: Type 'string' is not assignable to type 'number'.", "    ")},
+		"node alone": {"Error: Cannot find module './missing'", lines(
+			"node:internal/modules/cjs/loader:1228", "  throw err;", "  ^", "", "Error: Cannot find module './missing'", "Require stack:", "- /work/index.js", "    at Module._resolveFilename (node:internal/modules/cjs/loader:1225:15)",
+			"error: an unhandled error occurred: Program exited with non-zero exit code: 1")},
+		"python": {"ValueError: boom", lines(
+			"  pulumi:pulumi:Stack (demo-dev):", "    error: Program failed with an unhandled exception:", "    Traceback (most recent call last):",
+			"      File \"/work/__main__.py\", line 3, in <module>", "        raise ValueError(\"boom\")", "    ValueError: boom", "    ", "    error: an unhandled error occurred: Program exited with non-zero exit code: 1")},
+		"python, in a chain": {"botocore.exceptions.ClientError: An error occurred (AccessDenied)", lines(
+			"error: Program failed with an unhandled exception:", "Traceback (most recent call last):", "  File \"/work/__main__.py\", line 2, in <module>", "    {}['a']", "    ~~^^^^^", "KeyError: 'a'", "",
+			"During handling of the above exception, another exception occurred:", "", "Traceback (most recent call last):", "  File \"/work/__main__.py\", line 4, in <module>", "    raise it", "botocore.exceptions.ClientError: An error occurred (AccessDenied)")},
+		"python alone": {"SystemError: x", "Traceback (most recent call last):\n  File \"/work/__main__.py\", line 3, in <module>\n    run()\nSystemError: x\nerror: an unhandled error occurred: Program exited with non-zero exit code: 1"},
+		"npm, refused": {"npm error FetchError: request to http://127.0.0.1:1/left-pad failed, reason: connect ECONNREFUSED 127.0.0.1:1", lines(
+			"Installing dependencies...", "", "npm error code ECONNREFUSED", "npm error syscall connect", "npm error errno ECONNREFUSED",
+			"npm error FetchError: request to http://127.0.0.1:1/left-pad failed, reason: connect ECONNREFUSED 127.0.0.1:1", "npm error     at ClientRequest.<anonymous> (/usr/lib/x.js:130:14)",
+			"error: installing dependencies: rpc error: code = Unknown desc = npm install failed: exit status 1")},
+		"npm, older": {"npm ERR! 404 Not Found - GET https://registry.npmjs.org/@pulumi%2fnope - Not found", lines(
+			"npm ERR! code E404", "npm ERR! 404 Not Found - GET https://registry.npmjs.org/@pulumi%2fnope - Not found", "npm ERR! 404", "error: installing dependencies: exit status 1")},
+		"npm, a certificate": {"npm error request to https://registry.npmjs.org/x failed, reason: self-signed certificate in certificate chain", lines(
+			"npm error code SELF_SIGNED_CERT_IN_CHAIN", "npm error errno SELF_SIGNED_CERT_IN_CHAIN",
+			"npm error request to https://registry.npmjs.org/x failed, reason: self-signed certificate in certificate chain", "error: installing dependencies: exit status 1")},
+		"pip": {"ERROR: Could not find a version that satisfies the requirement nope (from versions: none)", lines(
+			"Looking in indexes: http://127.0.0.1:1/", "ERROR: Could not find a version that satisfies the requirement nope (from versions: none)", "ERROR: No matching distribution found for nope",
+			"error: installing dependencies: rpc error: code = Unknown desc = installing dependencies via 'python -m pip install -r requirements.txt': exit status 1: ERROR: Could not find it")},
+		"pip, a certificate": {"WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed'))': /simple/x/", lines(
+			"WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed'))': /simple/x/",
+			"ERROR: No matching distribution found for x", "error: installing dependencies: exit status 1")},
+		"uv": {"× No solution found when resolving dependencies: ╰─▶ Because nope was not found in the package registry, your requirements are unsatisfiable.", lines(
+			"  × No solution found when resolving dependencies:", "  ╰─▶ Because nope was not found in the package registry, your", "      requirements are unsatisfiable.", "", "error: error installing dependencies: exit status 1")},
+		"uv, a certificate": {"error: Failed to fetch: `https://pypi.org/simple/x/` Caused by: client error (Connect) Caused by: invalid peer certificate: UnknownIssuer", lines(
+			"error: Failed to fetch: `https://pypi.org/simple/x/`", "  Caused by: client error (Connect)", "  Caused by: invalid peer certificate: UnknownIssuer", "error: error installing dependencies: exit status 2")},
+		"a plugin": {"error: could not load plugin for aws: x509: certificate signed by unknown authority", "error: could not load plugin for aws: x509: certificate signed by unknown authority"},
+		"nothing":  {"", "Previewing update (dev):\n"},
+	} {
+		if got := engine.PulumiError(tc.printed); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
 	}
 	if got := engine.LockOfPulumi("error: the stack is currently locked by 1 lock(s).\n  s3://b?region=x/.pulumi/locks/organization/p/s/ec3a.json: created by root@ip-1 (pid 478) at 2024-05-16T20:31:35Z\n"); got == nil || got.ID != "ec3a" || got.Who != "root@ip-1 (pid 478)" {
 		t.Errorf("got %+v", got)
