@@ -248,6 +248,9 @@ func TestPulumi_LockIsToldAndReleased(t *testing.T) {
 		if f.Lock == nil || f.Lock.ID != "aaaa-bbbb" || f.Lock.Who != "root@ci (pid 42)" || f.Lock.Created != "2026-01-02T03:04:05Z" || !strings.Contains(f.Detail, "dayfly state unlock app aaaa-bbbb") {
 			t.Errorf("got %+v: %s", f.Lock, f.Detail)
 		}
+		if ran := h.ran(); slices.Contains(ran, "install") || slices.Contains(ran, "preview") || h.steps[0].Name != "init" || h.steps[0].Text != f.Detail {
+			t.Errorf("it was found after %v, in the steps %v", ran, h.steps)
+		}
 		h = fresh()
 		mustRun(t, h, next(t, h, first, out, workflow.Preview, outputsOnly)) // which takes none
 		h = fresh()

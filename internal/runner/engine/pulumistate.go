@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -272,15 +273,34 @@ func (p *pulumi) unlock(ctx context.Context) (string, error) {
 
 // remainingLock is the lock in the directory of a run that was killed.
 func (p *pulumi) remainingLock() *api.Lock {
-	if p.state == nil || !p.locking {
+	if !p.locking {
 		return nil
 	}
-	dir := p.locks()
-	all, _ := fs.Glob(p.state.root.FS(), dir+"/*.json")
+	lock := p.lockInState()
+	if lock != nil {
+		lock.Operation = "pulumi " + p.operation()
+	}
+	return lock
+}
+
+// lockInState is a lock of the stack in a directory of states; nil if there is none.
+func (p *pulumi) lockInState() *api.Lock {
+	if p.state == nil {
+		return nil
+	}
+	all, _ := fs.Glob(p.state.root.FS(), p.locks()+"/*.json")
 	if len(all) == 0 {
 		return nil
 	}
-	return lockOf(map[string]string{"ID": strings.TrimSuffix(path.Base(all[0]), ".json"), "Path": all[0], "Operation": "pulumi " + p.operation()})
+	fields := map[string]string{"ID": strings.TrimSuffix(path.Base(all[0]), ".json"), "Path": all[0], "Operation": "pulumi"}
+	var by struct {
+		PID                           int
+		Username, Hostname, Timestamp string
+	}
+	if raw, err := p.state.read(all[0], 64<<10); err == nil && json.Unmarshal(raw, &by) == nil && by.Username != "" {
+		fields["Who"], fields["Created"] = fmt.Sprintf("%s@%s (pid %d)", by.Username, by.Hostname, by.PID), by.Timestamp
+	}
+	return lockOf(fields)
 }
 
 // locks is where a backend that is a directory has the locks of the stack.
