@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -175,6 +176,19 @@ func (e engineError) String() string {
 		line += " (" + text.Count(e.count-1, "more error") + " in the log)"
 	}
 	return line
+}
+
+// failedWith says how an engine ended, with a signal in words: a host reports one as a shell does.
+func failedWith(step, engine string, code int) string {
+	n := syscall.Signal(code - 128)
+	if n <= 0 || n > 31 {
+		return fmt.Sprintf("%s failed with exit code %d", step, code)
+	}
+	said := fmt.Sprintf("%s failed: %s was ended by signal %d (%s)", step, engine, int(n), n)
+	if n == syscall.SIGKILL {
+		said += ", which it does not send itself: see whether the machine ran out of memory"
+	}
+	return said
 }
 
 var lockField = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(ID|Path|Operation|Who|Created):\s*(.*)$`) })

@@ -123,6 +123,7 @@ var (
 	VariableEnv      = variableEnv
 	LockOfPulumi     = lockOfPulumi
 	PulumiError      = pulumiError
+	FailedWith       = failedWith
 	ParseVersion     = versionOfJSON
 )
 

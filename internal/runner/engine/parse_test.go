@@ -245,6 +245,18 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
+func TestFailedWith_NamesSignals(t *testing.T) {
+	for code, want := range map[int]string{
+		1: "apply failed with exit code 1", 128: "apply failed with exit code 128", 255: "apply failed with exit code 255", -1: "apply failed with exit code -1",
+		139: "apply failed: tofu was ended by signal 11 (segmentation fault)",
+		137: "apply failed: tofu was ended by signal 9 (killed), which it does not send itself: see whether the machine ran out of memory",
+	} {
+		if got := engine.FailedWith("apply", "tofu", code); got != want {
+			t.Errorf("%d: got %q, want %q", code, got, want)
+		}
+	}
+}
+
 func TestLacksCredentials_OnlyWhereABackendSaysSo(t *testing.T) {
 	for detail, want := range map[string]bool{
 		"Error: No valid credential sources found: Please see":                                                          true,

@@ -354,7 +354,7 @@ func TestPulumi_KilledRunNamesTheLockItLeft(t *testing.T) {
 	killed := &host{path: h.path, env: append(slices.Clone(h.env), "KILLED=1")}
 	after, err := engine.Run(t.Context(), killed, next(t, h, first, out, workflow.Update, withResources("t", "x")))
 	f := failure(t, err)
-	if f.Lock == nil || f.Lock.ID != "cccc" || !strings.Contains(f.Detail, "apply failed with exit code 137") {
+	if f.Lock == nil || f.Lock.ID != "cccc" || !strings.Contains(f.Detail, "apply failed: pulumi was ended by signal 9 (killed)") {
 		t.Errorf("got %+v: %s", f.Lock, f.Detail)
 	}
 	if after.State == nil || after.State.Serial != out.State.Serial {
@@ -373,6 +373,19 @@ func TestPulumi_InstallIsLeftOut(t *testing.T) {
 		first.Spec.Known = mustRun(t, again, first).State
 		if got := slices.Contains(again.ran(), "install"); got != installs {
 			t.Errorf("with install: %t, it installed: %t", installs, got)
+		}
+	}
+}
+
+// A plugin that was killed is named as that: pulumi itself only says that a call broke off.
+func TestPulumi_ExplainsThatAPluginEnded(t *testing.T) {
+	h := withStandIn(t)
+	for said, killed := range map[string]bool{
+		"error reading from server: EOF": true, "an unhandled error occurred: Program exited unexpectedly: signal: killed": true, "the program has no idea": false,
+	} {
+		_, err := engine.Run(t.Context(), &host{path: h.path, env: h.env}, pulumiJob(t, h, workflow.Update, withResources("s", "x")+"\nfails: '"+said+"'"))
+		if f := failure(t, err); !strings.Contains(f.Detail, said) || strings.Contains(f.Detail, "a plugin of pulumi was killed") != killed {
+			t.Errorf("%s: got %s", said, f.Detail)
 		}
 	}
 }

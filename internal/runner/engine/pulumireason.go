@@ -18,6 +18,9 @@ var (
 	untrusted = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)CERTIFICATE_VERIFY_FAILED|x509: |invalid peer certificate|self.signed certificate|unable to (?:get|verify)[a-z ]* certificate`)
 	})
+	pluginEnded = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`error reading from server: EOF|transport is closing|signal: (?:killed|segmentation fault|aborted)`)
+	})
 	npmError  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^npm (?:error|ERR!)(?: (\S+))?`) })
 	toolError = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:ERROR: |× )`) }) // of pip and uv
 	exception = sync.OnceValue(func() *regexp.Regexp {

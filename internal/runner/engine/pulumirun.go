@@ -250,12 +250,15 @@ func (p *pulumi) exec(ctx context.Context, step string, args []string, c call) e
 
 // exited says why a call failed.
 func (p *pulumi) exited(step string, code int, printed string) error {
-	detail := fmt.Sprintf("%s failed with exit code %d", step, code)
+	detail := failedWith(step, p.j.Spec.Engine, code)
 	lock := lockOfPulumi(printed)
 	if lock != nil {
 		detail += ": " + lockSentence(lock, p.j.Spec.Workspace)
 	} else if first := pulumiError(printed); first != "" {
 		detail += ": " + first
+		if pluginEnded().MatchString(first) {
+			detail += "; a plugin of pulumi was killed or crashed: see whether the memory of the run was enough for it"
+		}
 	} else {
 		detail += "; its log has the cause"
 	}

@@ -538,7 +538,7 @@ func (t *terraform) exited(step string, code int, said string) error {
 	if first := firstError(said); t.approved != nil && step == stepApply && strings.HasPrefix(first, "Error: Saved plan ") {
 		return planStale(strings.TrimSuffix(first, ".")) // both engines begin so, and have changed nothing
 	}
-	detail := fmt.Sprintf("%s failed with exit code %d", step, code)
+	detail := failedWith(step, t.j.Spec.Engine, code)
 	lock := lockFromText(said)
 	if lock != nil {
 		detail += ": " + lockSentence(lock, t.j.Spec.Workspace)
