@@ -182,6 +182,17 @@ func ReadDeployment(raw []byte) (resources int, serial int64, inventory *api.Inv
 	return doc.resources, doc.serial, inventoryOf(d.managed()), err
 }
 
+// MadeByPulumi returns the changes between two states of a stack.
+func MadeByPulumi(before, after []byte) *api.Changes {
+	was, _ := readDeployment(before)
+	is, _ := readDeployment(after)
+	s := is.since(was)
+	if s.finish() != nil || len(s.changes.Resources) == 0 {
+		return nil
+	}
+	return &s.changes
+}
+
 // WithSettings returns the settings of a stack of a project, where the state has a salt.
 func WithSettings(raw, project string, variables map[string]any, salt string) (string, error) {
 	var secrets secretsProvider

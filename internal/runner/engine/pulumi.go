@@ -58,7 +58,8 @@ type pulumi struct {
 
 	locking bool // a call that takes the stack's lock was started and did not succeed
 
-	out Outcome
+	out  Outcome
+	done Outcome // of a failed run: the changes that it made before
 }
 
 // askPulumi asks for the version, and versionOfPulumi reads the answer.
@@ -86,7 +87,8 @@ func runPulumi(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if f.Lock == nil {
 		f.Lock = p.remainingLock()
 	}
-	return Outcome{State: p.out.State}, f
+	p.done.State = p.out.State
+	return p.done, f
 }
 
 func (p *pulumi) close() {

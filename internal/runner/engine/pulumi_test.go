@@ -396,9 +396,13 @@ func TestPulumi_NamesWhatItDoesNotKnowTheEndOf(t *testing.T) {
 	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
 	out := mustRun(t, h, first)
 	const said = "does not know the result of: creating urn:pulumi:dev::demo::demo:index:Thing::creating, updating urn:pulumi:dev"
-	_, err := engine.Run(t.Context(), &host{path: h.path, env: append(slices.Clone(h.env), "CUT_OFF=1")}, next(t, h, first, out, workflow.Update, withResources("t", "x")))
+	cut, err := engine.Run(t.Context(), &host{path: h.path, env: append(slices.Clone(h.env), "CUT_OFF=1")}, next(t, h, first, out, workflow.Update, withResources("t", "x")))
 	if f := failure(t, err); !strings.Contains(f.Detail, said) || !strings.Contains(f.Detail, "dayfly run app --op refresh") {
 		t.Errorf("got %s", f.Detail)
+	}
+	want := &api.Changes{Add: 1, Resources: []api.ResourceChange{{Address: "urn:pulumi:dev::demo::demo:index:Thing::made", Action: "create"}}}
+	if diff := cmp.Diff(want, cut.Changes); diff != "" || cut.State == nil || cut.State.Serial <= out.State.Serial {
+		t.Errorf("changes that were made before (-want +got):\n%s\nstate %+v after %+v", diff, cut.State, out.State)
 	}
 	for _, one := range []struct {
 		op     workflow.Operation

@@ -192,10 +192,12 @@ type deployment struct {
 	} `json:"manifest"`
 	Secrets   secretsProvider `json:"secrets_providers"`
 	Resources []struct {
-		URN      string `json:"urn"`
-		Type     string `json:"type"`
-		Provider string `json:"provider"`
-		Delete   bool   `json:"delete"` // it waits for its end, and another one has its place
+		URN      string    `json:"urn"`
+		Type     string    `json:"type"`
+		Provider string    `json:"provider"`
+		Delete   bool      `json:"delete"` // it waits for its end, and another one has its place
+		Created  time.Time `json:"created"`
+		Modified time.Time `json:"modified"`
 	} `json:"resources"`
 	Pending []struct { // operations that were running when pulumi was interrupted
 		Type     string `json:"type"` // such as creating
@@ -255,6 +257,41 @@ func (d deployment) managed() []managed {
 		}
 	}
 	return out
+}
+
+// since returns the changes of the resources since an earlier state, by the times that pulumi notes for each.
+func (d deployment) since(before deployment) (s summary) {
+	type times struct{ created, modified time.Time }
+	of := func(d deployment, waiting bool) map[string]times {
+		out := map[string]times{}
+		for _, r := range d.Resources {
+			if r.Delete == waiting {
+				out[r.URN] = times{r.Created, r.Modified}
+			}
+		}
+		return out
+	}
+	was, is, waits := of(before, false), of(d, false), of(d, true)
+	for _, r := range d.managed() {
+		t, had := was[r.Address]
+		_, half := waits[r.Address]
+		action := "update"
+		switch now := is[r.Address]; {
+		case had && t == now:
+			continue
+		case !had || half && t.created != now.created:
+			action = "create"
+		case t.created != now.created:
+			action = "replace"
+		}
+		s.add(api.ResourceChange{Address: r.Address, Action: action, Provider: r.Provider})
+	}
+	for _, r := range before.managed() {
+		if _, has := is[r.Address]; !has {
+			s.add(api.ResourceChange{Address: r.Address, Action: "delete", Provider: r.Provider})
+		}
+	}
+	return s
 }
 
 // dynamic says whether the provider of a resource is the code of the program itself, by the packages of it:

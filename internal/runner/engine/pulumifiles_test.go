@@ -57,6 +57,30 @@ func TestPulumi_ReadsAState(t *testing.T) {
 	}
 }
 
+// Changes that a run made before it was cut off are found by comparing the state before and after, not by its plan.
+func TestPulumi_CountsWhatWasMade(t *testing.T) {
+	row := func(name, created, modified, more string) string {
+		return `{"urn":"urn:pulumi:dev::demo::a:b:C::` + name + `","type":"a:b:C","created":"2026-01-0` + created + `T00:00:00Z","modified":"2026-01-0` + modified + `T00:00:00Z"` + more + `}`
+	}
+	state := func(rows ...string) []byte {
+		return []byte(`{"deployment":{"resources":[{"urn":"urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev","type":"pulumi:pulumi:Stack"},` + strings.Join(rows, ",") + `]}}`)
+	}
+	before := state(row("same", "1", "1", ""), row("changed", "1", "1", ""), row("replaced", "1", "1", ""), row("half", "1", "1", ""), row("gone", "1", "1", ""))
+	after := state(row("same", "1", "1", ""), row("changed", "1", "2", ""), row("replaced", "2", "2", ""), row("half", "2", "2", ""), row("half", "1", "1", `,"delete":true`), row("made", "2", "2", ""))
+	of := func(name, action string) api.ResourceChange {
+		return api.ResourceChange{Address: "urn:pulumi:dev::demo::a:b:C::" + name, Action: action}
+	}
+	want := &api.Changes{Add: 3, Change: 1, Destroy: 2, Replace: 1, Resources: []api.ResourceChange{
+		of("gone", "delete"), of("replaced", "replace"), of("changed", "update"), of("half", "create"), of("made", "create"),
+	}}
+	if diff := cmp.Diff(want, engine.MadeByPulumi(before, after)); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	if got := engine.MadeByPulumi(before, before); got != nil {
+		t.Errorf("of nothing: got %+v", got)
+	}
+}
+
 // Variables win over the settings of the source, which else stay as they are; a key that only the state has kept is added.
 func TestPulumi_VariablesBecomeSettings(t *testing.T) {
 	before := lines("encryptionsalt: v1:own", "config:", "  word: old", "  demo:size: 3", "  aws:region: eu-west-1", "  demo:key: {secure: 'v1:abc'}", "  demo:since: 2020-01-01")

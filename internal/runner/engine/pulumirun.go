@@ -98,12 +98,20 @@ func (p *pulumi) apply(ctx context.Context) (string, error) {
 	return runtext.Changes(c, true), nil
 }
 
-// cutOff adds to a failure the operations that pulumi had started and whose end it does not know. Its state has them.
+// cutOff notes the changes that were made before a failure, and adds to it the operations that pulumi had started and
+// whose end it does not know. Its state has both.
 func (p *pulumi) cutOff(ctx context.Context, failed error) error {
 	reading, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 	defer stop()
-	now, _, err := p.export(reading)
-	if err != nil || now.pending() == "" {
+	now, exists, err := p.export(reading)
+	if err != nil || !exists {
+		return failed
+	}
+	p.doc = now.document(p.lineage())
+	if s := now.since(p.was); len(s.changes.Resources) > 0 && !p.mode.refreshOnly && s.finish() == nil {
+		p.done = Outcome{Changes: &s.changes, Truncated: s.truncated}
+	}
+	if now.pending() == "" {
 		return failed
 	}
 	said := fmt.Sprintf("; %s. Look whether that was done, then let dayfly run %s --op refresh correct the state", now.pending(), p.j.Spec.Workspace)

@@ -190,6 +190,7 @@ func (s *standIn) operate(args, locks []string) int {
 		for _, kind := range []string{"creating", "updating"} {
 			s.state.Pending = append(s.state.Pending, map[string]any{"type": kind, "resource": map[string]any{"urn": s.urn("demo:index:Thing", kind)}})
 		}
+		s.state.Rows = append(s.state.Rows, map[string]any{"urn": s.urn("demo:index:Thing", "made"), "type": "demo:index:Thing"})
 		_ = s.save()
 		return 255
 	}
