@@ -223,7 +223,7 @@ func (d runData) facts() []fact {
 			all = append(all, fact{name: "Source", text: short(p.Source), title: p.Source}, fact{name: "Plan", text: "sha256 " + short(p.SHA256), title: p.SHA256})
 		}
 		if s := r.State; s != nil {
-			all = append(all, fact{name: "State", text: stateText(*s), title: "lineage " + s.Lineage})
+			all = append(all, stateFact(*s))
 		}
 		if l := r.Lock; l != nil {
 			all = append(all, fact{
@@ -237,14 +237,16 @@ func (d runData) facts() []fact {
 	return slices.DeleteFunc(all, func(f fact) bool { return f.text == "" })
 }
 
-// stateText says where the state of a run's engine is.
-func stateText(s api.StateFound) string {
+// stateFact says where the state of a run's engine is, and which.
+func stateFact(s api.StateFound) fact {
 	out := s.Backend
 	if s.Workspace != "" && s.Workspace != "default" {
 		out += ", workspace " + s.Workspace
 	}
 	if s.Lineage == "" {
-		return out + ", new"
+		return fact{name: "State", text: out + ", new"}
 	}
-	return fmt.Sprintf("%s, serial %d", out, s.Serial)
+	which := runtext.WhichState(s.Lineage, s.Serial)
+	_, short, _ := strings.Cut(which, ", ")
+	return fact{name: "State", text: out + ", " + short, title: which}
 }

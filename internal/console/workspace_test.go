@@ -46,7 +46,7 @@ func TestWorkspace_ShowsWhatIsKnownOfIt(t *testing.T) {
 	s.submit("app", workflow.Refresh)
 	s.shows("/workspaces/app", []string{"refresh</a> holds it", "Last sign of life", "Waiting · 1", "The first waits for <a href=\"/runs/" + holder.ID + "\">an earlier run</a>"}, []string{"Unlock the workspace", "More options", "It cannot be unlocked", "<b>app</b>"})
 	page := s.shows("/workspaces/net", []string{
-		"serial 7, lineage l-1", "the workspace: required for destroys", "variables.region", "eu-central-1", "dayfly apply -f FILE", "it is the built-in pool",
+		"lineage l-1, serial 7", "the workspace: required for destroys", "variables.region", "eu-central-1", "dayfly apply -f FILE", "it is the built-in pool",
 		"held by ada@laptop", "Free: nothing changes its state", "More options",
 	}, nil)
 	if strings.Count(page, `name="confirm"`) != 2 {

@@ -5,11 +5,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
+
+// WhichState says which state it is. One of Pulumi has neither a lineage nor a serial number, and Dayfly keeps
+// PROJECT/STACK and the milliseconds of its last change in their place. No engine makes a lineage with a slash.
+func WhichState(lineage string, serial int64) string {
+	if strings.Contains(lineage, "/") {
+		return fmt.Sprintf("stack %s, changed %s", lineage, time.UnixMilli(serial).UTC().Format("2006-01-02 15:04:05 MST"))
+	}
+	return fmt.Sprintf("lineage %s, serial %d", lineage, serial)
+}
 
 // maxNames is how many attributes or types are named.
 const maxNames = 10

@@ -86,6 +86,18 @@ func TestChanges_TheDangerousFirst(t *testing.T) {
 	}
 }
 
+// Pulumi has no lineage, so none is shown.
+func TestWhichState_ThatOfPulumiIsItsStack(t *testing.T) {
+	for want, got := range map[string]string{
+		"lineage 0815-4711, serial 7":                     runtext.WhichState("0815-4711", 7),
+		"stack demo/dev, changed 2026-11-24 14:42:42 UTC": runtext.WhichState("demo/dev", 1795531362437),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestColumn_IsNarrow(t *testing.T) {
 	for want, changes := range map[string]*api.Changes{
 		"": nil, "none": {}, "+1 ~2 -3": {Add: 1, Change: 2, Destroy: 3, Drift: 4}, "4 drifted": {Drift: 4},

@@ -278,7 +278,7 @@ func resultText(w *record.Workflow, in api.Result) string {
 		text += "; " + runtext.Changes(*ch, w.ChangesState() && in.Outcome == workflow.Succeeded)
 	}
 	if f := in.State; f != nil && f.Taken != "" {
-		text += fmt.Sprintf("; the state was taken over from %s (lineage %s, serial %d)", f.Taken, f.Lineage, f.Serial)
+		text += fmt.Sprintf("; the state was taken over from %s (%s)", f.Taken, runtext.WhichState(f.Lineage, f.Serial))
 	}
 	if in.Lock != nil {
 		text += fmt.Sprintf("; STATE LOCK STILL HELD: %s by %s", in.Lock.ID, cmp.Or(in.Lock.Who, "unknown"))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
 
@@ -52,7 +53,7 @@ func (d *document) String() string {
 	if d.sealed {
 		holds = "encrypted or of another form: how many resources it holds is not known"
 	}
-	return fmt.Sprintf("lineage %s, serial %d, %s", d.lineage, d.serial, holds)
+	return runtext.WhichState(d.lineage, d.serial) + ", " + holds
 }
 
 var errNotState = errors.New("it is not a state file")

@@ -210,7 +210,7 @@ func TestPulumi_StateThatIsGoneIsRefused(t *testing.T) {
 		for _, op := range []workflow.Operation{workflow.Preview, workflow.Update, workflow.Destroy} {
 			h = fresh()
 			_, err := engine.Run(t.Context(), h, next(t, h, first, out, op, outputsOnly))
-			if f := failure(t, err); f.Reason != workflow.ReasonStateElsewhere || !strings.Contains(f.Detail, "there is no state in state/") {
+			if f := failure(t, err); f.Reason != workflow.ReasonStateElsewhere || !strings.Contains(f.Detail, "there is no state in state/") || !strings.Contains(f.Detail, "left stack demo/dev, changed 2") {
 				t.Errorf("%s: got %s: %s", op, f.Reason, f.Detail)
 			}
 			for path := range filesBelow(t, first.StateDir) {

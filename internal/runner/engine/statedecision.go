@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -69,7 +70,7 @@ func decide(s stateFindings) (decision, error) {
 	case s.doc == nil:
 		return s.empty(kept)
 	case kept && s.doc.lineage != s.known.Lineage:
-		return refuse(adviceBeginAnew, "%s holds another state than the last run left there: %s instead of lineage %s", s.place, s.doc, s.known.Lineage)
+		return refuse(adviceBeginAnew, "%s holds another state than the last run left there: %s instead of %s", s.place, s.doc, runtext.WhichState(s.known.Lineage, s.known.Serial))
 	case kept && s.doc.serial < s.known.Serial:
 		return refuse(adviceBeginAnew, "%s holds an older state than the last run left there: serial %d instead of %d", s.place, s.doc.serial, s.known.Serial)
 	case s.known == nil && len(s.differs) > 0:
@@ -84,8 +85,8 @@ func decide(s stateFindings) (decision, error) {
 
 // moved decides about a run that would use another place than the last one.
 func (s stateFindings) moved() (decision, error) {
-	text := fmt.Sprintf("the last run left its state (lineage %s, serial %d) elsewhere: %s; this run would use %s",
-		s.known.Lineage, s.known.Serial, differsIn(*s.known, s.is), s.place)
+	text := fmt.Sprintf("the last run left its state (%s) elsewhere: %s; this run would use %s",
+		runtext.WhichState(s.known.Lineage, s.known.Serial), differsIn(*s.known, s.is), s.place)
 	switch {
 	case s.doc != nil && s.doc.lineage == s.known.Lineage && s.doc.serial >= s.known.Serial:
 		return refuse("If it was moved there, run it again with --take-over", "%s, which holds that state too (%s)", text, s.doc)
@@ -101,7 +102,7 @@ func (s stateFindings) moved() (decision, error) {
 func (s stateFindings) empty(kept bool) (decision, error) {
 	switch {
 	case kept:
-		return refuse(adviceBeginAnew, "there is no state in %s any more, where the last run left lineage %s, serial %d", s.place, s.known.Lineage, s.known.Serial)
+		return refuse(adviceBeginAnew, "there is no state in %s any more, where the last run left %s", s.place, runtext.WhichState(s.known.Lineage, s.known.Serial))
 	case len(s.found) > 0:
 		return refuse(adviceTakeOver, "the workspace has no state yet in %s, but there is %s", s.place, s.all())
 	case s.withheld:

@@ -12,17 +12,18 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/client"
 	"github.com/dayfly-dev/dayfly/internal/kind"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 )
 
 // deletedWorkspaces lists where the states of deleted workspaces are.
 func deletedWorkspaces(a *cli.App, cl *client.Client) error {
 	return cli.List(a, cl.DeletedWorkspaces, "no deleted workspaces",
-		[]string{"WORKSPACE", "ID", "STATE", "SERIAL", "LINEAGE", "DELETED"}, func(d api.DeletedWorkspace) []string {
-			serial, lineage := "-", "-"
+		[]string{"WORKSPACE", "ID", "STATE", "FOUND", "DELETED"}, func(d api.DeletedWorkspace) []string {
+			found := "-"
 			if d.Found != nil && d.Found.Lineage != "" {
-				serial, lineage = fmt.Sprint(d.Found.Serial), term.Clean(d.Found.Lineage)
+				found = term.Clean(runtext.WhichState(d.Found.Lineage, d.Found.Serial))
 			}
-			return []string{d.Name, d.ID, placeOf(d.State, d.ID), serial, lineage, cli.Ago(&d.DeletedAt) + " by " + term.Clean(d.DeletedBy)}
+			return []string{d.Name, d.ID, placeOf(d.State, d.ID), found, cli.Ago(&d.DeletedAt) + " by " + term.Clean(d.DeletedBy)}
 		})
 }
 
