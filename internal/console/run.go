@@ -247,6 +247,6 @@ func stateFact(s api.StateFound) fact {
 		return fact{name: "State", text: out + ", new"}
 	}
 	which := runtext.WhichState(s.Lineage, s.Serial)
-	_, short, _ := strings.Cut(which, ", ")
-	return fact{name: "State", text: out + ", " + short, title: which}
+	_, since, _ := strings.Cut(which, ", ")
+	return fact{name: "State", text: out + ", " + since, title: which}
 }

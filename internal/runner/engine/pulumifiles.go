@@ -315,12 +315,38 @@ type digestOfPreview struct {
 		DiffReasons    []string                   `json:"diffReasons"`
 		ReplaceReasons []string                   `json:"replaceReasons"`
 		DetailedDiff   map[string]json.RawMessage `json:"detailedDiff"`
+		OldState       propertiesOfStep           `json:"oldState"`
+		NewState       propertiesOfStep           `json:"newState"`
 	} `json:"steps"`
 	Diagnostics []struct {
 		Message  string `json:"message"`
 		Severity string `json:"severity"`
 	} `json:"diagnostics"`
 	ChangeSummary map[string]int `json:"changeSummary"`
+}
+
+// propertiesOfStep are the properties of a resource before or after a step.
+type propertiesOfStep struct {
+	Inputs  map[string]json.RawMessage `json:"inputs"`
+	Outputs map[string]json.RawMessage `json:"outputs"`
+}
+
+// differing names the properties in which two states of a resource differ; none if there is only one. A refresh looks
+// at what is there, so at the outputs.
+func (before propertiesOfStep) differing(after propertiesOfStep, refreshed bool) (names []string) {
+	was, is := before.Inputs, after.Inputs
+	if refreshed {
+		was, is = before.Outputs, after.Outputs
+	}
+	if was == nil || is == nil {
+		return nil
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(was)), slices.Collect(maps.Keys(is))) {
+		if !bytes.Equal(was[name], is[name]) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // readPreview reads the JSON form of a preview: its changes and its messages.
@@ -336,6 +362,9 @@ func readPreview(raw []byte, m mode) (summary, []string, error) {
 			continue
 		}
 		names := slices.Concat(step.DiffReasons, slices.Collect(maps.Keys(step.DetailedDiff)))
+		if len(names) == 0 && step.Op != "create" && step.Op != "delete" { // a provider need not say what differs
+			names = step.OldState.differing(step.NewState, m.refreshOnly)
+		}
 		r := api.ResourceChange{
 			Address: step.URN, Action: action, Provider: providerOf(step.Provider), Drifted: action == "drift",
 			Changed: topNames(names), Forces: topNames(step.ReplaceReasons), Imported: strings.HasPrefix(step.Op, "import"),

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,6 +45,33 @@ func TestPulumi_ReadsAPreview(t *testing.T) {
 	got, _, err = engine.ReadPreview([]byte(`{"steps":[{"op":"refresh","urn":"urn:pulumi:dev::demo::a:b:C::x"}],"changeSummary":{"update":2,"delete":1,"same":4}}`), true)
 	if err != nil || got.Drift != 3 || len(got.Resources) != 0 {
 		t.Errorf("got %+v, %v, want 3 that drifted", got, err)
+	}
+}
+
+// Of a provider that does not say what differs, as a dynamic one, the names are those of the inputs that do; of drift,
+// those of the outputs. A secret is compared as it is shown.
+func TestPulumi_NamesWhatDiffersByItself(t *testing.T) {
+	const preview = `{"steps":[{"op":"%s","urn":"urn:pulumi:dev::demo::pulumi-nodejs:dynamic:Resource::a",%s"detailedDiff":null,
+		"oldState":{"inputs":{"same":{"a":[1]},"size":"planted","gone":1,"key":"[secret]","__provider":"x"},"outputs":{"size":"planted","seen":1,"__provider":"x"}},
+		"newState":{"inputs":{"same":{"a":[1]},"size":"planted-too","made":2,"key":"[secret]","__provider":"y"},"outputs":{"size":"planted","seen":2,"__provider":"x"}}}]}`
+	for name, tc := range map[string]struct {
+		op, says string
+		refresh  bool
+		want     []string
+	}{
+		"update": {"update", "", false, []string{"__provider", "gone", "made", "size"}},
+		"drift":  {"update", "", true, []string{"seen"}},
+		"said":   {"update", `"diffReasons":["size"],`, false, []string{"size"}},
+		"delete": {"delete", "", false, nil},
+		"create": {"create", "", false, nil},
+	} {
+		got, _, err := engine.ReadPreview(fmt.Appendf(nil, preview, tc.op, tc.says), tc.refresh)
+		if err != nil || len(got.Resources) != 1 {
+			t.Fatalf("%s: got %+v, %v", name, got, err)
+		}
+		if diff := cmp.Diff(tc.want, got.Resources[0].Changed); diff != "" {
+			t.Errorf("%s: names (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
