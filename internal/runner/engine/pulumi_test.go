@@ -262,6 +262,25 @@ func TestPulumi_LockIsToldAndReleased(t *testing.T) {
 	})
 }
 
+// A lock that comes between the preview and the update is that of another run, whose changes are not counted.
+func TestPulumi_AnotherRunsChangesAreNotCounted(t *testing.T) {
+	h := withStandIn(t)
+	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
+	out := mustRun(t, h, first)
+	again := &host{path: h.path, env: h.env, onExec: func(c engine.Command) {
+		if c.Args[1] == "up" {
+			file := ".pulumi/stacks/demo/dev.json"
+			put(t, first.StateDir, map[string]string{
+				".pulumi/locks/organization/demo/dev/theirs.json": "{}", file: strings.ReplaceAll(filesBelow(t, first.StateDir)["/"+file], "::b\"", "::theirs\""),
+			})
+		}
+	}}
+	locked, err := engine.Run(t.Context(), again, next(t, h, first, out, workflow.Update, withResources("t", "x")))
+	if f := failure(t, err); f.Lock == nil || f.Lock.ID != "theirs" || locked.Changes != nil {
+		t.Errorf("got %+v, the lock %+v, changes %+v", f, f.Lock, locked.Changes)
+	}
+}
+
 // withResources is a program of the stand-in.
 func withResources(size, forceNew string) string {
 	return lines("name: demo", "resources:", "  a: {type: 'demo:index:Disk', properties: {size: "+size+", forceNew: "+forceNew+"}}", "  b: {type: 'demo:index:Disk', properties: {size: one}}")

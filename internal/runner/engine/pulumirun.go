@@ -101,6 +101,9 @@ func (p *pulumi) apply(ctx context.Context) (string, error) {
 // cutOff notes the changes that were made before a failure, and adds to it the operations that pulumi had started and
 // whose end it does not know. Its state has both.
 func (p *pulumi) cutOff(ctx context.Context, failed error) error {
+	if f := asFailure(ctx, failed); f.Lock != nil || strings.Contains(f.Detail, "[409] Conflict") {
+		return failed // another run has the stack, also at Pulumi Cloud
+	}
 	reading, stop := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
 	defer stop()
 	now, exists, err := p.export(reading)
