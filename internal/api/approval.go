@@ -58,6 +58,7 @@ type PlanMade struct {
 	Summary  string `json:"summary" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of the summary of all planned changes" example:"60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"`
 	Values   string `json:"values,omitempty" pattern:"^[0-9a-f]{64}$" doc:"SHA-256 of all planned changes with their values, by which the plan is compared with another one; none where it cannot be. Runners report it, and no answer has it"`
 	Empty    bool   `json:"empty,omitempty" doc:"Whether the plan changes nothing"`
+	Loose    bool   `json:"loose,omitempty" doc:"Whether the engine computes the changes again when it applies the plan, which then is a bound of them"`
 	Source   string `json:"source,omitempty" maxLength:"100" doc:"Commit of the git source, or digest of the directory's files or of the archive"`
 }
 
@@ -102,6 +103,7 @@ type Review struct {
 	Submitters     PrincipalRefs      `json:"submitters,omitempty" doc:"Principals that count as submitters"`
 	Needed         int                `json:"needed" doc:"How many approvals it needs, of different people" example:"1"`
 	NeededWhy      string             `json:"needed_why,omitempty" doc:"Why it needs more than one, as a clause" example:"the authors of the commits since the last apply are not known here"`
+	Unfixed        string             `json:"unfixed,omitempty" doc:"What the plan leaves open until it is applied; none where it is applied as it is"`
 	Votes          []Vote             `json:"votes,omitempty" doc:"Approvals and rejections, the oldest first"`
 	CarriedFrom    string             `json:"carried_from,omitempty" doc:"Id of the pull request's preview whose approvals were carried over to this plan, because all planned changes are equal" example:"wf_01k1xz4m2p7q9r3s5t8u"`
 	CarriedTo      string             `json:"carried_to,omitempty" doc:"Id of the preview of the merged commit to which the approvals of this plan were carried over" example:"wf_01k1xz4m2p7q9r3s5t8v"`

@@ -40,7 +40,8 @@ const (
 	knowsTakeOver  = "take_over"
 	knowsBeginAnew = "begin_anew"
 	knowsArchive   = "archive"
-	knowsPlan      = "plan" // to store a plan that can be approved, and to apply one
+	knowsPlan      = "plan"        // to store a plan that can be approved, and to apply one
+	knowsPlanOf    = "plan_pulumi" // the same, with this engine
 	knowsPath      = "directory_path"
 	knowsPull      = "pull_request" // to keep the machine's credentials for engines from the code of a pull request
 
@@ -65,7 +66,7 @@ func RunnerKnows() []string {
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPlanOf,
 	}
 }
 
@@ -79,7 +80,7 @@ func (s Spec) Needs() []string {
 	for _, feature := range RunnerKnows() {
 		switch {
 		case feature == kind, feature == string(s.Operation), feature == knowsTakeOver && s.TakeOver, feature == knowsBeginAnew && s.BeginAnew,
-			feature == knowsArchive && s.Source.Archive != nil, feature == knowsPlan && (s.For != "" || s.Plan != nil), feature == knowsPath && s.Source.Path != "",
+			feature == knowsArchive && s.Source.Archive != nil, feature == knowsPlan && s.keepsPlan(), feature == knowsPlanOf && s.keepsPlan() && s.Engine == EnginePulumi, feature == knowsPath && s.Source.Path != "",
 			feature == knowsPull && s.PullRequest, feature == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
 			feature == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, feature == knowsModules && len(s.Modules) > 0,
 			feature == knowsFlags && len(s.Flags) > 0, feature == knowsVarFiles && len(s.VarFiles) > 0, feature == knowsOptions && s.Options != nil,
@@ -94,6 +95,9 @@ func (s Spec) Needs() []string {
 	}
 	return out
 }
+
+// keepsPlan says that the run stores a plan for its approval, or applies one.
+func (s Spec) keepsPlan() bool { return s.For != "" || s.Plan != nil }
 
 // asked are the options of the run; never nil.
 func (s Spec) asked() *Options { return cmp.Or(s.Options, &Options{}) }

@@ -13,6 +13,9 @@ const ForApproval = "waiting for approval"
 // CarryOver says how the approvals of a pull request's plan are carried over.
 const CarryOver = "after the merge, its approvals carry over to the plan of the merged commit, if all planned changes are equal"
 
+// Unfixed says what a loose plan leaves open.
+const Unfixed = "the engine computes the changes again and stops at the first that goes beyond this plan; values that are known only then are not fixed"
+
 // Review is where a plan stands.
 func Review(r api.Review) string {
 	return cmp.Or(map[string]string{

@@ -47,7 +47,7 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	case !plans && changes && pull:
 		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which keeps no plan: a pull request's commit can only be previewed there", ws.W.Name, ws.W.Engine)
 	case !plans && changes:
-		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine %s keeps no plan that could be approved: use terraform or tofu, or take the requirement away", ws.W.Name, ws.W.Engine)
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine %s keeps no plan that could be approved: use terraform, tofu or pulumi, or take the requirement away", ws.W.Name, ws.W.Engine)
 	case !plans:
 		return "", false, nil
 	case in.Operation == workflow.Preview:

@@ -17,6 +17,7 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/controlplane/ledger"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/record"
 	"github.com/dayfly-dev/dayfly/internal/controlplane/rules"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/store"
 	"github.com/dayfly-dev/dayfly/internal/text"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
@@ -94,6 +95,9 @@ func reviewed(w *api.Workflow, r record.Review, state api.StateFound, now time.T
 	w.Review = &api.Review{
 		Status: status, Stale: moved, For: r.For, SHA256: r.Plan.SHA256, Summary: r.Plan.Summary, Why: r.Why, NotBySubmitter: r.NotBySubmitter, AfterMerge: r.AfterMerge,
 		Submitters: r.Submitters, Needed: r.Needed, NeededWhy: r.NeededWhy, CarriedFrom: r.CarriedFrom, CarriedTo: r.CarriedTo, Votes: r.Votes, ExpiresAt: r.Expires, Applies: r.Applies,
+	}
+	if r.Plan.Loose {
+		w.Review.Unfixed = runtext.Unfixed
 	}
 }
 

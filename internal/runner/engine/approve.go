@@ -86,50 +86,55 @@ func (t *terraform) storePlan(ctx context.Context, empty bool) (summary, error) 
 	if err != nil {
 		return s, err
 	}
-	return s, t.storeBundle(ctx, s, entries, empty)
+	t.out.Plan, err = storeBundle(ctx, t.h, t.now(), s, entries, empty)
+	return s, err
 }
 
 // storeBundle stores a bundle as an artifact.
-func (t *terraform) storeBundle(ctx context.Context, s summary, entries map[string][]byte, empty bool) error {
-	m := t.now()
+func storeBundle(ctx context.Context, h Host, m manifest, s summary, entries map[string][]byte, empty bool) (*api.PlanMade, error) {
 	m.Summary = s.digest
 	raw, err := newBundle(m, entries)
 	if err != nil {
-		return runnerError(fmt.Errorf("keep the plan: %w", err))
+		return nil, runnerError(fmt.Errorf("keep the plan: %w", err))
 	}
-	size, sum, err := t.h.Keep(ctx, bundleName, api.ArtifactPlan, bytes.NewReader(raw))
+	size, sum, err := h.Keep(ctx, bundleName, api.ArtifactPlan, bytes.NewReader(raw))
 	if err != nil {
-		return t.artifactFailed(ctx, "the plan was not kept", err)
+		return nil, artifactFailed(ctx, "the plan was not kept", err)
 	}
-	t.out.Plan = &api.PlanMade{Artifact: bundleName, Size: size, SHA256: sum, Summary: s.digest, Values: s.values, Empty: empty, Source: m.Source}
-	return nil
+	return &api.PlanMade{Artifact: bundleName, Size: size, SHA256: sum, Summary: s.digest, Values: s.values, Empty: empty, Source: m.Source}, nil
 }
 
-// fetchApproved fetches the approved plan and checks everything that is known before the engine is set up. Then it
-// writes the dependency lock file.
-func (t *terraform) fetchApproved(ctx context.Context) error {
-	ref := t.j.Spec.Plan
-	raw, err := t.input(ctx, maxBundle)
+// fetchBundle fetches the approved plan and compares it with all that is known of the run, now, before the engine is
+// set up.
+func fetchBundle(ctx context.Context, h Host, ref *api.PlanRef, now manifest) (*approved, error) {
+	raw, err := input(ctx, h, maxBundle)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if got := sha256Hex(raw); got != ref.SHA256 {
-		return planStale(fmt.Sprintf("its bundle has the SHA-256 %s, and %s was approved", got, ref.SHA256))
+		return nil, planStale(fmt.Sprintf("its bundle has the SHA-256 %s, and %s was approved", got, ref.SHA256))
 	}
 	m, entries, err := readBundle(raw)
 	if err != nil {
-		return planStale("its bundle cannot be used: " + err.Error())
+		return nil, planStale("its bundle cannot be used: " + err.Error())
 	}
-	t.approved, t.pinned = &approved{m, entries}, entries[entryPlan]
-	now := t.now()
-	now.State, now.Summary = m.State, ref.Summary // the state is not known yet
+	now.State, now.Settings, now.Summary = m.State, m.Settings, ref.Summary // the state and the settings are not known yet
 	if change := stale(m, now); change != "" {
-		return planStale(change)
+		return nil, planStale(change)
 	}
-	if _, ok := entries[entryState]; ok != (t.op == workflow.StatePush) {
-		return planStale("its bundle is not one for the operation " + string(t.op))
+	if _, ok := entries[entryState]; ok != (now.For == workflow.StatePush) {
+		return nil, planStale("its bundle is not one for the operation " + string(now.For))
 	}
-	if lock, ok := entries[entryLock]; ok {
+	return &approved{m, entries}, nil
+}
+
+// fetchApproved fetches the approved plan. Then it writes the dependency lock file.
+func (t *terraform) fetchApproved(ctx context.Context) (err error) {
+	if t.approved, err = fetchBundle(ctx, t.h, t.j.Spec.Plan, t.now()); err != nil {
+		return err
+	}
+	t.pinned = t.approved.entries[entryPlan]
+	if lock, ok := t.approved.entries[entryLock]; ok {
 		if err := t.root.write(lockFileName, lock); err != nil {
 			return runnerError(fmt.Errorf("write the dependency lock file: %w", err))
 		}
@@ -137,14 +142,18 @@ func (t *terraform) fetchApproved(ctx context.Context) error {
 	return nil
 }
 
-// fits compares the state, in the place where it is, with the one that the approved plan was made for.
-func (t *terraform) fits() error {
-	if t.approved == nil {
+// fits compares the run, now, with the one that the approved plan was made for; but for the summary of its changes.
+func (a *approved) fits(now manifest) error {
+	if a == nil {
 		return nil
 	}
-	now := t.now()
-	now.Summary = t.approved.manifest.Summary
-	if change := stale(t.approved.manifest, now); change != "" {
+	now.Summary = a.manifest.Summary
+	return a.equals(now)
+}
+
+// equals compares the run, now, with the one that the approved plan was made for.
+func (a *approved) equals(now manifest) error {
+	if change := stale(a.manifest, now); change != "" {
 		return planStale(change)
 	}
 	return nil
@@ -152,7 +161,7 @@ func (t *terraform) fits() error {
 
 // check is the last check of an approved plan before it is applied: of its inputs and of its changes.
 func (t *terraform) check(ctx context.Context) (string, error) {
-	if err := t.fits(); err != nil {
+	if err := t.approved.fits(t.now()); err != nil {
 		return "", err
 	}
 	var s summary
@@ -167,10 +176,7 @@ func (t *terraform) check(ctx context.Context) (string, error) {
 	}
 	now := t.now()
 	now.Summary = s.digest
-	if change := stale(t.approved.manifest, now); change != "" {
-		return "", planStale(change)
-	}
-	return s.text(t.mode), nil
+	return s.text(t.mode), t.approved.equals(now)
 }
 
 // placePlan writes the plan that was approved, or that policies have seen, right before it is applied, under a new
@@ -188,19 +194,19 @@ func (t *terraform) placePlan(ctx context.Context) error {
 }
 
 // input reads the artifact that the run is to use.
-func (t *terraform) input(ctx context.Context, limit int) ([]byte, error) {
+func input(ctx context.Context, h Host, limit int) ([]byte, error) {
 	in := &buffer{limit: limit}
-	if err := t.h.Input(ctx, in); err != nil {
-		return nil, t.artifactFailed(ctx, "the artifact that the run uses cannot be fetched", err)
+	if err := h.Input(ctx, in); err != nil {
+		return nil, artifactFailed(ctx, "the artifact that the run uses cannot be fetched", err)
 	}
 	if in.over {
-		return nil, t.artifactFailed(ctx, "the artifact that the run uses cannot be fetched", fmt.Errorf("it has more than %d MiB", limit>>20))
+		return nil, artifactFailed(ctx, "the artifact that the run uses cannot be fetched", fmt.Errorf("it has more than %d MiB", limit>>20))
 	}
 	return in.Bytes(), nil
 }
 
 // artifactFailed says that an artifact could not be placed or fetched.
-func (t *terraform) artifactFailed(ctx context.Context, problem string, err error) error {
+func artifactFailed(ctx context.Context, problem string, err error) error {
 	if _, ok := errors.AsType[*Failure](err); ok {
 		return err
 	}

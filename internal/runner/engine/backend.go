@@ -46,7 +46,7 @@ func (t *terraform) resolveState(ctx context.Context) error {
 		return nil // nothing is planned on the state
 	}
 	if t.doc != nil || !t.j.Spec.TakeOver { // else it is to be compared once it is taken over
-		if err := t.fits(); err != nil {
+		if err := t.approved.fits(t.now()); err != nil {
 			return err
 		}
 	}

@@ -27,18 +27,20 @@ const (
 	entryManifest = "manifest.json"
 	entryPlan     = "plan"
 	entryState    = "state"
-	entryLock     = "lock" // dependency lock file
+	entryLock     = "lock"     // dependency lock file
+	entrySettings = "settings" // of a stack that is to be created: how its secrets are encrypted
 
 	maxManifest = 64 << 10
 	maxPlanFile = 64 << 20 // also of a state that is to be approved
 	maxLockFile = 1 << 20
-	maxBundle   = maxPlanFile + maxLockFile + maxManifest + 64<<10
+	maxSettings = 1 << 20
+	maxBundle   = maxPlanFile + maxLockFile + maxSettings + maxManifest + 64<<10
 )
 
 var bundleEntries = []struct {
 	name  string
 	limit int64
-}{{entryManifest, maxManifest}, {entryPlan, maxPlanFile}, {entryState, maxPlanFile}, {entryLock, maxLockFile}}
+}{{entryManifest, maxManifest}, {entryPlan, maxPlanFile}, {entryState, maxPlanFile}, {entryLock, maxLockFile}, {entrySettings, maxSettings}}
 
 // manifest lists the inputs of a plan. All of them must be the same when the plan is applied.
 type manifest struct {
@@ -51,7 +53,8 @@ type manifest struct {
 	Engine        string             `json:"engine"`
 	EngineVersion string             `json:"engine_version"`
 	Source        string             `json:"source"`
-	State         api.StateFound     `json:"state"` // its place; without a lineage there was none in it
+	Settings      string             `json:"settings,omitempty"` // SHA-256 of those of a stack, with the workspace's variables
+	State         api.StateFound     `json:"state"`              // its place; without a lineage there was none in it
 	Summary       string             `json:"summary"`
 	Entries       map[string]string  `json:"entries"` // SHA-256 of each
 }
@@ -73,6 +76,7 @@ func stale(was, now manifest) string {
 	add("the engine", was.Engine, now.Engine)
 	add("the engine's version", was.EngineVersion, now.EngineVersion)
 	add("the source", was.Source, now.Source)
+	add("the SHA-256 of the stack's settings", was.Settings, now.Settings)
 	if was.Source == "" {
 		changed = append(changed, "the plan does not name its source")
 	}
@@ -184,18 +188,23 @@ func sha256Hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// manifestOf lists the inputs of a run whose state lies in a place, and is doc; nil: there is none.
+func manifestOf(j Job, op workflow.Operation, bin binary, is api.StateFound, doc *document) manifest {
+	m := manifest{
+		Format: bundleFormat, Organization: j.Spec.Organization, WorkspaceID: j.Spec.WorkspaceID, Workspace: j.Spec.Workspace,
+		For: op, Engine: j.Spec.Engine, EngineVersion: bin.version.String(), Source: j.Fetched, State: is,
+	}
+	if doc != nil {
+		m.State.Lineage, m.State.Serial = doc.lineage, doc.serial
+	}
+	return m
+}
+
 // now lists the inputs of this run, as far as they are known yet, in the form of a manifest.
 func (t *terraform) now() manifest {
-	spec := t.j.Spec
-	m := manifest{
-		Format: bundleFormat, Organization: spec.Organization, WorkspaceID: spec.WorkspaceID, Workspace: spec.Workspace,
-		For: t.op, Engine: spec.Engine, EngineVersion: t.bin.version.String(), Source: t.j.Fetched, State: t.is,
-	}
-	if t.doc != nil {
-		m.State.Lineage, m.State.Serial = t.doc.lineage, t.doc.serial
-	}
-	if t.mode.push {
-		m.Force, m.Entries = spec.Push.Force, map[string]string{entryState: spec.Push.SHA256}
+	m := manifestOf(t.j, t.op, t.bin, t.is, t.doc)
+	if push := t.j.Spec.Push; t.mode.push {
+		m.Force, m.Entries = push.Force, map[string]string{entryState: push.SHA256}
 	}
 	return m
 }

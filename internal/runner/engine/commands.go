@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
@@ -49,6 +51,22 @@ func modeOf(t workflow.Type, op workflow.Operation) (mode, bool) {
 		return mode{evaluate: true}, true
 	}
 	return mode{}, false
+}
+
+// modeOfJob is what a job does, for which operation, and whether it only reads the state. A preview of a plan that is to
+// be approved is in the mode of the run that applies it.
+func modeOfJob(j Job) (op workflow.Operation, m mode, readOnly bool, err error) {
+	op = cmp.Or(j.Spec.For, j.Spec.Operation)
+	m, ok := modeOf(j.Spec.Type, op)
+	readOnly = j.ReadOnlyState || !m.apply
+	if j.Spec.For != "" {
+		ok, readOnly = ok && m.apply && j.Spec.Operation == workflow.Preview, true
+	}
+	if !ok || readOnly && j.Spec.Plan != nil {
+		return op, m, readOnly, unsupported(j.Spec)
+	}
+	m.apply = m.apply && !readOnly
+	return op, m, readOnly, nil
 }
 
 // secretsEnv is the variable with the directory of the secret files, if there are any.

@@ -171,7 +171,7 @@ func ReadReport(raw []byte, printed, root string) (names []string, detail string
 
 // ReadPreview returns what a preview of pulumi says.
 func ReadPreview(raw []byte, refreshOnly bool) (changes api.Changes, said []string, err error) {
-	s, said, err := readPreview(raw, mode{refreshOnly: refreshOnly})
+	s, said, err := readPreview(raw, nil, mode{refreshOnly: refreshOnly})
 	return s.changes, said, err
 }
 

@@ -30,9 +30,13 @@ const (
 type pulumi struct {
 	h        Host
 	j        Job
+	op       workflow.Operation
 	mode     mode
 	readOnly bool
 	bin      binary
+
+	approved *approved // nil: none was asked for
+	settings string    // SHA-256 of those of the stack, with the workspace's variables
 
 	temp   *folder // of this run
 	home   *folder // PULUMI_HOME
@@ -74,11 +78,13 @@ func versionOfPulumi(out []byte) (*version.Version, error) {
 }
 
 func runPulumi(ctx context.Context, h Host, j Job) (Outcome, error) {
-	m, _ := modeOf(j.Spec.Type, j.Spec.Operation)
-	p := &pulumi{h: h, j: j, mode: m, readOnly: j.ReadOnlyState || !m.apply}
-	p.mode.apply = m.apply && !p.readOnly
+	op, m, readOnly, err := modeOfJob(j)
+	if err != nil {
+		return Outcome{}, err
+	}
+	p := &pulumi{h: h, j: j, op: op, mode: m, readOnly: readOnly}
 	defer p.close()
-	err := p.steps(ctx)
+	err = p.steps(ctx)
 	p.out.State = p.found()
 	if err == nil {
 		return p.out, nil
@@ -109,7 +115,13 @@ func (p *pulumi) steps(ctx context.Context) error {
 	case workflow.StateUnlock:
 		return p.h.Step(ctx, stepState, p.unlock)
 	}
-	if err := p.h.Step(ctx, stepPlan, p.plan); err != nil {
+	var err error
+	if p.approved != nil {
+		err = p.h.Step(ctx, stepCheck, p.check)
+	} else {
+		err = p.h.Step(ctx, stepPlan, p.plan)
+	}
+	if err != nil {
 		return err
 	}
 	if p.j.Spec.Type == workflow.InsightsScan {
@@ -136,6 +148,11 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 		}
 	}
 	p.h.Logf("%s %s at %s", p.j.Spec.Engine, p.bin.version, p.bin.path)
+	if p.j.Spec.Plan != nil {
+		if p.approved, err = fetchBundle(ctx, p.h, p.j.Spec.Plan, p.now()); err != nil {
+			return "", err
+		}
+	}
 	if err := p.prepare(); err != nil {
 		return "", err
 	}
@@ -155,6 +172,9 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 	}
 	if err := p.writeSettings(); err != nil {
 		return "", stepFailed(stepInit, err)
+	}
+	if err := p.fitsApproved(); err != nil {
+		return "", err
 	}
 	if !p.exists {
 		if err := p.createStack(ctx); err != nil {
@@ -295,9 +315,10 @@ func (p *pulumi) writeSettings() error {
 	settings, err := withSettings(raw, p.project, variablesOf(p.j.Spec), p.was.Secrets)
 	if err == nil && settings != nil {
 		if err = p.root.mkdirs(path.Dir(file)); err == nil {
-			err = p.root.write(file, settings)
+			raw, err = settings, p.root.write(file, settings)
 		}
 	}
+	p.settings = sha256Hex(raw)
 	if err != nil {
 		return fmt.Errorf("settings of the stack in %s: %w", file, err)
 	}

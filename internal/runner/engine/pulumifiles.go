@@ -350,12 +350,16 @@ func (before propertiesOfStep) differing(after propertiesOfStep, refreshed bool)
 }
 
 // readPreview reads the JSON form of a preview: its changes and its messages.
-func readPreview(raw []byte, m mode) (summary, []string, error) {
+func readPreview(raw, plan []byte, m mode) (summary, []string, error) {
 	var doc digestOfPreview
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return summary{}, nil, errors.New("the preview is in a form that this version cannot read")
 	}
 	var s summary
+	var err error
+	if s.changes.Outputs, err = outputsOf(plan); err != nil {
+		return s, nil, err
+	}
 	for _, step := range doc.Steps {
 		action := actionOfStep(step.Op, m)
 		if action == "" || typeOfURN(step.URN) == stackResource {

@@ -25,35 +25,51 @@ func (p *pulumi) operation() string {
 	return "up"
 }
 
-// plan previews the operation, reads its changes, and writes them and the messages to the log.
+// plan previews the operation, and stores a plan that is to be approved.
 func (p *pulumi) plan(ctx context.Context) (string, error) {
-	args := []string{"preview", "--json"}
+	s, plan, err := p.preview(ctx, stepPlan)
+	if err == nil && p.j.Spec.For != "" {
+		err = p.storePlan(ctx, s, plan)
+	}
+	return s.text(p.mode), err
+}
+
+// preview previews the operation, reads its changes, and writes them and the messages to the log. plan is the update plan
+// where one is to be approved, or was.
+func (p *pulumi) preview(ctx context.Context, step string) (s summary, plan []byte, err error) {
+	args, file := []string{"preview", "--json"}, ""
 	if operation := p.operation(); operation != "up" {
 		args = []string{operation, "--preview-only", "--json"}
+	} else if p.j.Spec.For != "" || p.approved != nil {
+		file = newName("plan-", ".json")
+		args = append(args, "--save-plan", p.temp.join(file))
 	}
 	out := &buffer{limit: maxPlanJSON}
-	err := p.exec(ctx, stepPlan, p.asked(stepPlan, args...), call{stdout: out, explain: func() string {
-		_, said, _ := readPreview(out.Bytes(), p.mode)
+	err = p.exec(ctx, step, p.asked(stepPlan, args...), call{stdout: out, explain: func() string {
+		_, said, _ := readPreview(out.Bytes(), nil, p.mode)
 		return strings.Join(said, "\n")
 	}})
 	if out.over && err == nil {
-		err = stepFailed(stepPlan, errTooLong)
+		err = stepFailed(step, errTooLong)
 	}
-	s, said, unread := readPreview(out.Bytes(), p.mode)
+	if err == nil && file != "" {
+		plan, err = p.readPlan(ctx, step, file)
+	}
+	s, said, unread := readPreview(out.Bytes(), plan, p.mode)
 	for _, line := range said {
 		p.h.Logf("%s", line)
 	}
 	if err == nil && unread != nil {
-		err = stepFailed(stepPlan, unread)
+		err = stepFailed(step, unread)
 	}
 	if err != nil {
-		return "", err
+		return s, nil, err
 	}
 	p.out.Changes, p.out.Truncated = &s.changes, s.truncated
 	for _, r := range s.changes.Resources {
 		p.h.Logf("%s", planLine(r))
 	}
-	return s.text(p.mode), nil
+	return s, plan, nil
 }
 
 // planLine is a line of the log for a resource. It has no values.
@@ -70,13 +86,20 @@ func planLine(r api.ResourceChange) string {
 
 // apply runs the operation that was previewed, which pulumi plans again, and checks that the state has changed.
 func (p *pulumi) apply(ctx context.Context) (string, error) {
-	p.locking = true
 	args := []string{p.operation(), "--yes", "--skip-preview"}
+	if p.approved != nil && p.operation() == "up" {
+		file, err := p.placePlan(ctx)
+		if err != nil {
+			return "", err
+		}
+		args = append(args, "--plan", file)
+	}
+	p.locking = true
 	if p.mode.refreshOnly && len(p.was.Pending) > 0 {
 		args = append(args, "--clear-pending-creates") // pulumi would ask about these, and keeps them where it cannot
 	}
 	if err := p.run(ctx, stepApply, p.asked(stepApply, args...)); err != nil {
-		return "", p.cutOff(ctx, err)
+		return "", p.cutOff(ctx, beyondPlan(err))
 	}
 	p.locking = false
 	before := p.was.document(p.lineage())

@@ -168,6 +168,16 @@ func (s *standIn) operate(args, locks []string) int {
 		}
 	}
 	next, steps, counts := s.diff(args[0], wanted)
+	if file := after(args, "--save-plan"); file != "" {
+		raw, _ := json.Marshal(s.plan(wanted))
+		_ = os.WriteFile(file, raw, 0o600)
+	}
+	if file := after(args, "--plan"); file != "" && len(locks) == 0 {
+		want, _ := json.Marshal(s.plan(s.surprised(wanted)))
+		if raw, err := os.ReadFile(file); err != nil || string(raw) != string(want) {
+			return s.fail(255, "resource "+s.urn("demo:index:Disk", "a")+" violates plan: properties changed: ~~size[{planted-was}!={planted-is}]")
+		}
+	}
 	if args[0] == "preview" || slices.Contains(args, "--preview-only") {
 		said := []map[string]any{{"message": "looking\n", "severity": "info"}}
 		if s.project.Fails != "" {
@@ -202,6 +212,35 @@ func (s *standIn) operate(args, locks []string) int {
 		})
 	}
 	return s.save()
+}
+
+// after is the argument after a flag; empty: it is not there.
+func after(args []string, flag string) string {
+	if i := slices.Index(args, flag); i >= 0 {
+		return args[i+1]
+	}
+	return ""
+}
+
+// plan is an update plan, of which the stand-in compares the whole.
+func (s *standIn) plan(wanted map[string]standInResource) any {
+	adds := map[string]any{}
+	is, _ := json.Marshal(s.project.Outputs)
+	for _, r := range s.state.Rows {
+		if was, _ := json.Marshal(r["outputs"]); r["type"] == "pulumi:pulumi:Stack" && string(was) != string(is) {
+			adds = s.project.Outputs
+		}
+	}
+	of := map[string]any{"goal": map[string]any{"outputDiff": map[string]any{"adds": adds}}}
+	return map[string]any{"resourcePlans": map[string]any{s.urn("pulumi:pulumi:Stack", s.project.Name): of}, "wanted": wanted, "salt": s.settings.EncryptionSalt}
+}
+
+// surprised is what the program wants at the update, if the environment's SURPRISE is set there.
+func (s *standIn) surprised(wanted map[string]standInResource) map[string]standInResource {
+	if os.Getenv("SURPRISE") != "" {
+		return nil
+	}
+	return wanted
 }
 
 func (s *standIn) diff(command string, wanted map[string]standInResource) (next, steps []map[string]any, counts map[string]int) {

@@ -35,7 +35,7 @@ func (t *terraform) pullState(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = file.Close() }()
 	if _, _, err := t.h.Keep(ctx, pulledName, api.ArtifactState, file); err != nil {
-		return "", t.artifactFailed(ctx, "the state was not kept", err)
+		return "", artifactFailed(ctx, "the state was not kept", err)
 	}
 	return fmt.Sprintf("%s is the artifact %s", doc, pulledName), nil
 }
@@ -92,7 +92,7 @@ func (t *terraform) writePushed(ctx context.Context, name string) error {
 		err = closeErr
 	}
 	if err != nil {
-		return t.artifactFailed(ctx, "the state to be pushed did not arrive", err)
+		return artifactFailed(ctx, "the state to be pushed did not arrive", err)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func notPushed() error {
 
 // storePush compares the state to be pushed with the current one, and stores it for approval.
 func (t *terraform) storePush(ctx context.Context) (string, error) {
-	raw, err := t.input(ctx, maxPlanFile)
+	raw, err := input(ctx, t.h, maxPlanFile)
 	if err != nil {
 		return "", err
 	}
@@ -127,7 +127,8 @@ func (t *terraform) storePush(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return s.text(t.mode), t.storeBundle(ctx, s, map[string][]byte{entryState: raw}, s.same)
+	t.out.Plan, err = storeBundle(ctx, t.h, t.now(), s, map[string][]byte{entryState: raw}, s.same)
+	return s.text(t.mode), err
 }
 
 // comparePushed summarises the changes of a push to the state: which resources it would remove, add or change.

@@ -67,19 +67,16 @@ type terraform struct {
 }
 
 func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
-	op := cmp.Or(j.Spec.For, j.Spec.Operation)
-	m, ok := modeOf(j.Spec.Type, op)
-	readOnly := j.ReadOnlyState || !m.apply
-	if j.Spec.For != "" {
-		ok, readOnly = ok && m.apply && j.Spec.Operation == workflow.Preview, true
+	op, m, readOnly, err := modeOfJob(j)
+	if err == nil && m.push && j.Spec.Push == nil {
+		err = unsupported(j.Spec)
 	}
-	if !ok || readOnly && j.Spec.Plan != nil || m.push && j.Spec.Push == nil {
-		return Outcome{}, unsupported(j.Spec)
+	if err != nil {
+		return Outcome{}, err
 	}
 	t := &terraform{h: h, j: j, op: op, mode: m, readOnly: readOnly}
-	t.mode.apply = m.apply && !t.readOnly
 	t.mode.refreshOnly = m.refreshOnly || t.options().RefreshOnly
-	err := t.prepare()
+	err = t.prepare()
 	defer t.close()
 	if err != nil {
 		return Outcome{}, runnerError(err)

@@ -144,6 +144,7 @@ func reviewLines(style term.Style, id string, r api.Review) []string {
 	for _, why := range r.Why {
 		line("because", why)
 	}
+	line("leaves open", r.Unfixed)
 	if r.Status == api.ReviewWaiting {
 		line("needs", runtext.Needed(r))
 		if r.AfterMerge {
