@@ -744,3 +744,20 @@ func TestApproval_APlanWaitsNoLongerThanItsBundleIsKept(t *testing.T) {
 		t.Errorf("a plan was approved whose bundle is not kept any longer: %v", err)
 	}
 }
+
+// A runner that does not know plans of Pulumi gets none, and the review says what they leave open.
+func TestApproval_OfPulumiSaysWhatItLeavesOpen(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.guarded(required(), func(ws *api.Workspace) { ws.Engine, ws.State = api.EnginePulumi, &api.State{Workspace: "dev"} })
+	made := w.asks(w.person("ada"), workflow.Destroy)
+	if preview := w.plans(one, func(r *api.Result) { r.Plan.Loose = true }); made.For != workflow.Destroy || !strings.Contains(preview.Review.Unfixed, "goes beyond this plan") {
+		t.Errorf("submitted for %s, review %+v", made.For, preview.Review)
+	}
+	_, err := w.plane.Approve(w.ctx(), w.person("bob"), made.ID, seen)
+	w.must(err)
+	job, r := w.started()
+	spec, err := w.plane.Spec(w.ctx(), job.Token, r)
+	if w.must(err); spec.Plan == nil || !slices.Contains(spec.Needs(), "plan_pulumi") {
+		t.Errorf("the spec is %+v", spec)
+	}
+}
