@@ -169,9 +169,9 @@ func ReadReport(raw []byte, printed, root string) (names []string, detail string
 	return names, e.failure(stepPlan).Error(), e.tooEarly(), err
 }
 
-// ReadPreview returns what a preview of pulumi says.
-func ReadPreview(raw []byte, refreshOnly bool) (changes api.Changes, said []string, err error) {
-	s, said, err := readPreview(raw, nil, mode{refreshOnly: refreshOnly})
+// ReadPreview returns what a preview of pulumi says, with its update plan.
+func ReadPreview(raw, plan []byte, refreshOnly bool) (changes api.Changes, said []string, err error) {
+	s, said, err := readPreview(raw, plan, mode{refreshOnly: refreshOnly})
 	return s.changes, said, err
 }
 

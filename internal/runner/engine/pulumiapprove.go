@@ -52,25 +52,30 @@ func (p *pulumi) storePlan(ctx context.Context, s summary, plan []byte) (err err
 	return err
 }
 
-// outputsOf lists the outputs of the stack that an update plan changes. The preview does not have them.
-func outputsOf(plan []byte) (list []api.OutputChange, err error) {
-	if plan == nil {
-		return nil, nil
-	}
-	var doc struct {
-		ResourcePlans map[string]struct {
-			Goal struct {
-				OutputDiff struct {
-					Adds, Updates map[string]json.RawMessage
-					Deletes       []string
-				}
+// updatePlan is the part of an update plan that is read: of each URN the operations, and of the stack its outputs.
+type updatePlan struct {
+	ResourcePlans map[string]struct {
+		Goal struct {
+			OutputDiff struct {
+				Adds, Updates map[string]json.RawMessage
+				Deletes       []string
 			}
 		}
+		Steps []string
 	}
-	if json.Unmarshal(plan, &doc) != nil { // the error of a decoder may quote values
-		return nil, errors.New("the update plan is in a form that this version cannot read")
+}
+
+// readUpdatePlan reads an update plan; an empty file is one of an operation that has none.
+func readUpdatePlan(raw []byte) (u updatePlan, err error) {
+	if len(raw) > 0 && json.Unmarshal(raw, &u) != nil { // the error of a decoder may quote values
+		err = errors.New("the update plan is in a form that this version cannot read")
 	}
-	for urn, of := range doc.ResourcePlans {
+	return u, err
+}
+
+// outputs lists the outputs of the stack that change. The preview does not have them.
+func (u updatePlan) outputs() (list []api.OutputChange) {
+	for urn, of := range u.ResourcePlans {
 		if typeOfURN(urn) != stackResource {
 			continue
 		}
@@ -81,7 +86,35 @@ func outputsOf(plan []byte) (list []api.OutputChange, err error) {
 			}
 		}
 	}
-	return list, nil
+	return list
+}
+
+// beyond names a resource of which the plan allows more than the preview shows; empty: there is none. Who approves has
+// seen the preview alone, and the program could have changed the file. Of default providers the preview has no step.
+func (u updatePlan) beyond(shown []api.ResourceChange) string {
+	actions := map[string]string{}
+	for _, r := range shown {
+		actions[r.Address] = r.Action
+	}
+	changesNothing := []string{"same", "read", "read-replacement", "discard", "discard-replaced", "refresh", "diff", "remove-pending-replace", "extend-parameterize"}
+	for _, urn := range slices.Sorted(maps.Keys(u.ResourcePlans)) {
+		action := actions[urn]
+		if action == "replace" || typeOfURN(urn) == stackResource || isDefaultProvider(urn) {
+			continue
+		}
+		for _, op := range u.ResourcePlans[urn].Steps {
+			if op != action && !slices.Contains(changesNothing, op) {
+				return urn
+			}
+		}
+	}
+	return ""
+}
+
+// isDefaultProvider says whether a resource is a provider that Pulumi makes itself, by its type and name.
+func isDefaultProvider(urn string) bool {
+	parts := strings.SplitN(urn, "::", 4)
+	return strings.HasPrefix(typeOfURN(urn), "pulumi:providers:") && strings.HasPrefix(parts[len(parts)-1], "default")
 }
 
 // fitsApproved compares the stack and its settings with those that the approved plan was made for. A stack that is to be

@@ -133,6 +133,21 @@ func TestPulumi_ProgramThatChangesItsMind(t *testing.T) {
 	}
 }
 
+// The program runs as the user that writes the plan file.
+func TestPulumi_PlanThatAllowsMoreThanIsShown(t *testing.T) {
+	h := withStandIn(t)
+	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
+	out := mustRun(t, h, first)
+	h.env = append(h.env, "TAMPERED="+address("b"))
+	preview := next(t, h, first, out, workflow.Preview, withResources("t", "x"))
+	preview.Fetched, preview.Spec.For = "commit-1", workflow.Update
+	kept := &host{path: h.path, env: h.env}
+	_, err := engine.Run(t.Context(), kept, preview)
+	if f := failure(t, err); !strings.Contains(f.Detail, "::b\" that the preview does not show") || len(kept.kept) > 0 {
+		t.Errorf("got %s, kept %d", f.Detail, len(kept.kept))
+	}
+}
+
 // A backend of the code's own encrypts the secrets of a plan only for a stack that it has.
 func TestPulumi_ANewStackElsewhereHasNoPlan(t *testing.T) {
 	h := withStandIn(t)

@@ -349,17 +349,17 @@ func (before propertiesOfStep) differing(after propertiesOfStep, refreshed bool)
 	return names
 }
 
-// readPreview reads the JSON form of a preview: its changes and its messages.
+// readPreview reads the JSON form of a preview: its changes and its messages. plan is its update plan, if it has one.
 func readPreview(raw, plan []byte, m mode) (summary, []string, error) {
 	var doc digestOfPreview
 	if err := json.Unmarshal(raw, &doc); err != nil {
 		return summary{}, nil, errors.New("the preview is in a form that this version cannot read")
 	}
-	var s summary
-	var err error
-	if s.changes.Outputs, err = outputsOf(plan); err != nil {
-		return s, nil, err
+	allowed, err := readUpdatePlan(plan)
+	if err != nil {
+		return summary{}, nil, err
 	}
+	s := summary{changes: api.Changes{Outputs: allowed.outputs()}}
 	for _, step := range doc.Steps {
 		action := actionOfStep(step.Op, m)
 		if action == "" || typeOfURN(step.URN) == stackResource {
@@ -377,6 +377,9 @@ func readPreview(raw, plan []byte, m mode) (summary, []string, error) {
 			s.changes.Import++
 		}
 		s.add(r)
+	}
+	if urn := allowed.beyond(s.changes.Resources); urn != "" {
+		return s, nil, fmt.Errorf("the update plan allows changes of %s that the preview does not show", quote(urn))
 	}
 	if m.refreshOnly { // an older pulumi says only here how many there are
 		s.changes.Drift = max(s.changes.Drift, doc.ChangeSummary["update"]+doc.ChangeSummary["delete"])

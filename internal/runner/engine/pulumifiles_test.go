@@ -31,7 +31,7 @@ const (
 func TestPulumi_ReadsAPreview(t *testing.T) {
 	one := api.ResourceChange{Address: "urn:pulumi:dev::demo::a:b:Parent$aws:s3/bucket:Bucket::one", Action: "update", Provider: "aws", Changed: []string{"rules", "tags"}}
 	two := api.ResourceChange{Address: "urn:pulumi:dev::demo::aws:s3/bucket:Bucket::two", Action: "import", Imported: true}
-	got, said, err := engine.ReadPreview([]byte(pulumiPreview), false)
+	got, said, err := engine.ReadPreview([]byte(pulumiPreview), nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestPulumi_ReadsAPreview(t *testing.T) {
 		t.Errorf("what it said (-want +got):\n%s", diff)
 	}
 	// Older versions list the resources that they refresh, and count those that drifted.
-	got, _, err = engine.ReadPreview([]byte(`{"steps":[{"op":"refresh","urn":"urn:pulumi:dev::demo::a:b:C::x"}],"changeSummary":{"update":2,"delete":1,"same":4}}`), true)
+	got, _, err = engine.ReadPreview([]byte(`{"steps":[{"op":"refresh","urn":"urn:pulumi:dev::demo::a:b:C::x"}],"changeSummary":{"update":2,"delete":1,"same":4}}`), nil, true)
 	if err != nil || got.Drift != 3 || len(got.Resources) != 0 {
 		t.Errorf("got %+v, %v, want 3 that drifted", got, err)
 	}
@@ -65,7 +65,7 @@ func TestPulumi_NamesWhatDiffersByItself(t *testing.T) {
 		"delete": {"delete", "", false, nil},
 		"create": {"create", "", false, nil},
 	} {
-		got, _, err := engine.ReadPreview(fmt.Appendf(nil, preview, tc.op, tc.says), tc.refresh)
+		got, _, err := engine.ReadPreview(fmt.Appendf(nil, preview, tc.op, tc.says), nil, tc.refresh)
 		if err != nil || len(got.Resources) != 1 {
 			t.Fatalf("%s: got %+v, %v", name, got, err)
 		}
@@ -249,10 +249,10 @@ func TestPulumi_ReadsErrors(t *testing.T) {
 }
 
 func FuzzPulumiPreview(f *testing.F) {
-	f.Add([]byte(pulumiPreview), false)
-	f.Add([]byte(`{"steps":[{"op":"delete","urn":"::::::"}],"changeSummary":{"update":-1}}`), true)
-	f.Fuzz(func(t *testing.T, raw []byte, refreshOnly bool) {
-		changes, _, err := engine.ReadPreview(raw, refreshOnly)
+	f.Add([]byte(pulumiPreview), []byte(`{"resourcePlans":{"urn:pulumi:dev::demo::pulumi:pulumi:Stack::x":{"goal":{"outputDiff":{"deletes":["a"]}}},"::::::":{"steps":["update"]}}}`), false)
+	f.Add([]byte(`{"steps":[{"op":"delete","urn":"::::::"}],"changeSummary":{"update":-1}}`), []byte(`{"resourcePlans":{"":null}}`), true)
+	f.Fuzz(func(t *testing.T, raw, plan []byte, refreshOnly bool) {
+		changes, _, err := engine.ReadPreview(raw, plan, refreshOnly)
 		if err == nil && len(changes.Resources) > 1000 {
 			t.Errorf("%d resources", len(changes.Resources))
 		}

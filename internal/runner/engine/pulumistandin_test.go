@@ -169,11 +169,11 @@ func (s *standIn) operate(args, locks []string) int {
 	}
 	next, steps, counts := s.diff(args[0], wanted)
 	if file := after(args, "--save-plan"); file != "" {
-		raw, _ := json.Marshal(s.plan(wanted))
+		raw, _ := json.Marshal(s.plan(wanted, steps))
 		_ = os.WriteFile(file, raw, 0o600)
 	}
 	if file := after(args, "--plan"); file != "" && len(locks) == 0 {
-		want, _ := json.Marshal(s.plan(s.surprised(wanted)))
+		want, _ := json.Marshal(s.plan(s.surprised(wanted), steps))
 		if raw, err := os.ReadFile(file); err != nil || string(raw) != string(want) {
 			return s.fail(255, "resource "+s.urn("demo:index:Disk", "a")+" violates plan: properties changed: ~~size[{planted-was}!={planted-is}]")
 		}
@@ -223,7 +223,7 @@ func after(args []string, flag string) string {
 }
 
 // plan is an update plan, of which the stand-in compares the whole.
-func (s *standIn) plan(wanted map[string]standInResource) any {
+func (s *standIn) plan(wanted map[string]standInResource, steps []map[string]any) any {
 	adds := map[string]any{}
 	is, _ := json.Marshal(s.project.Outputs)
 	for _, r := range s.state.Rows {
@@ -231,8 +231,15 @@ func (s *standIn) plan(wanted map[string]standInResource) any {
 			adds = s.project.Outputs
 		}
 	}
-	of := map[string]any{"goal": map[string]any{"outputDiff": map[string]any{"adds": adds}}}
-	return map[string]any{"resourcePlans": map[string]any{s.urn("pulumi:pulumi:Stack", s.project.Name): of}, "wanted": wanted, "salt": s.settings.EncryptionSalt}
+	of := map[string]any{s.urn("pulumi:pulumi:Stack", s.project.Name): map[string]any{"goal": map[string]any{"outputDiff": map[string]any{"adds": adds}}}}
+	of[s.urn("pulumi:providers:demo", "default_1_2_3")] = map[string]any{"steps": []string{"create"}} // is not in the preview
+	for _, step := range steps {
+		of[step["urn"].(string)] = map[string]any{"steps": []any{"same", step["op"]}}
+	}
+	if urn := os.Getenv("TAMPERED"); urn != "" {
+		of[urn] = map[string]any{"steps": []string{"delete"}}
+	}
+	return map[string]any{"resourcePlans": of, "wanted": wanted, "salt": s.settings.EncryptionSalt}
 }
 
 // surprised is what the program wants at the update, if the environment's SURPRISE is set there.
