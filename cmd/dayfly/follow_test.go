@@ -63,8 +63,8 @@ func TestFollow_ShowsLogStepsAndOutcome(t *testing.T) {
 		{
 			api.Result{Outcome: workflow.Succeeded, Changes: &api.Changes{Add: 2, Destroy: 1}, Outputs: []api.Output{
 				{Name: "address", Value: "10.0.0.1"}, {Name: "password", Sensitive: true},
-			}, Inventory: &api.Inventory{Resources: 4, Types: []api.InventoryCount{{Type: "aws_subnet", Count: 3}, {Type: "aws_vpc", Count: 1}}}},
-			cli.ExitOK, []string{"succeeded", "1 destroyed, 2 added", "address = 10.0.0.1", "password = (sensitive)", "the state has 4 resources: 3 aws_subnet, 1 aws_vpc", "✓ update 1.5s"},
+			}, Inventory: &api.Inventory{Resources: 4, Types: []api.InventoryCount{{Type: "aws_subnet", Count: 3}, {Type: "aws_vpc", Count: 1}}}, Checks: &api.Checks{Failing: 1, Names: []string{"check.health"}}},
+			cli.ExitOK, []string{"succeeded", "checks: 1 failing: check.health", "1 destroyed, 2 added", "address = 10.0.0.1", "password = (sensitive)", "the state has 4 resources: 3 aws_subnet, 1 aws_vpc", "✓ update 1.5s"},
 		},
 		{
 			api.Result{Outcome: workflow.Failed, Reason: workflow.ReasonStepFailed, Detail: "update exited with 3"},

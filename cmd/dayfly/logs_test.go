@@ -187,6 +187,15 @@ func TestOutput_IsThatOfTheLastRunThatChangedTheState(t *testing.T) {
 	}
 }
 
+func TestShow_NamesFailingChecks(t *testing.T) {
+	w := newWorld(t)
+	w.workspace("one")
+	id := strings.TrimSpace(w.ok("run", "one", "--op", "update", "--yes"))
+	w.finish(api.Result{Outcome: workflow.Succeeded, Checks: &api.Checks{Failing: 2, Names: []string{"check.dns", "check.health"}}})
+	has(t, "the run", w.ok("workflow", "show", id), "checks        2 failing: check.dns, check.health")
+	has(t, "the workspace", w.ok("workspace", "show", "one"), "checks          2 failing, see dayfly workflow show "+id)
+}
+
 func TestRun_DetailedExitcodeTellsChanges(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")

@@ -313,6 +313,7 @@ type Activity struct {
 	Holder    string      `json:"holder,omitempty" doc:"Id of the workflow that holds the right to change the state" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Waiting   int         `json:"waiting,omitempty" doc:"Workflows that wait for others of this workspace"`
 	Drift     *Drift      `json:"drift,omitempty" doc:"Drift that the last scan found; none without a recent scan, or if the state was changed since"`
+	Checks    *RunChecks  `json:"checks,omitempty" doc:"Check blocks that failed in the last successful scan, or run that may have changed the state; absent if none did"`
 	State     *StateFound `json:"state,omitempty" doc:"Where the last run found the engine's state; only in the answer about one workspace"`
 	Approvals []string    `json:"approvals,omitempty" doc:"Requirements of approvals, and the plans that need them; only in the answer about one workspace" example:"the workspace: required for destroys"`
 
@@ -326,6 +327,13 @@ type Drift struct {
 	Workflow  string    `json:"workflow" doc:"Id of the scan" example:"wf_01k1xz4m2p7q9r3s5t8v"`
 	Resources int       `json:"resources" doc:"Resources that differ from the state" example:"1"`
 	At        time.Time `json:"at" doc:"When it ended"`
+}
+
+// RunChecks counts the failing check blocks that a run found.
+type RunChecks struct {
+	Workflow string    `json:"workflow" doc:"Id of the run, whose result names them" example:"wf_01k1xz4m2p7q9r3s5t8v"`
+	Failing  int       `json:"failing" doc:"How many fail, or could not be evaluated" example:"1"`
+	At       time.Time `json:"at" doc:"When it ended"`
 }
 
 // Unlock asks for the slot of a workspace to be freed, whose holder has ended and is not proven over.

@@ -321,6 +321,12 @@ type OutputChange struct {
 	Action string `json:"action" maxLength:"32" doc:"create, update or delete" example:"update"`
 }
 
+// Checks counts the check blocks of the code that fail. Their messages are in the log alone: they may have values.
+type Checks struct {
+	Failing int      `json:"failing" minimum:"0" doc:"How many fail, or could not be evaluated" example:"1"`
+	Names   []string `json:"names,omitempty" maxItems:"10" doc:"Addresses of the first of them" example:"check.health"`
+}
+
 // Output is one output of the engine; a sensitive one has no value.
 type Output struct {
 	Name      string `json:"name" maxLength:"255" doc:"Name of the output" example:"subnet_id"`
@@ -358,6 +364,7 @@ type Result struct {
 	Inventory        *Inventory        `json:"inventory,omitempty" doc:"Of a scan: the content of the state"`
 	SensitiveOutputs *SensitiveOutputs `json:"sensitive_outputs,omitempty" doc:"With share_outputs: the artifact that has the values of sensitive outputs"`
 	Policies         []PolicyResult    `json:"policies,omitempty" maxItems:"50" doc:"Results of the policy groups that it was held to"`
+	Checks           *Checks           `json:"checks,omitempty" doc:"With terraform, tofu and terragrunt: check blocks that fail; none is known to where it is absent"`
 	LogEnd           int64             `json:"log_end" minimum:"0" doc:"Number of lines of the whole log" example:"120"`
 	Truncated        bool              `json:"truncated,omitempty" doc:"Whether outputs or resources were left out to stay within bounds"`
 }
@@ -380,7 +387,7 @@ type HandedOver struct {
 const MaxLastSteps = 20
 
 // Slim returns the essentials of a result, for a control plane that refuses the whole: the outcome, its
-// reason, the lock and the counts of changes and policy findings, without outputs, resources and findings.
+// reason, the lock and the counts of changes, failing checks and policy findings, without outputs, resources and findings.
 func (r Result) Slim() Result {
 	const maxDetail = 500
 	out := Result{
@@ -391,6 +398,9 @@ func (r Result) Slim() Result {
 		changes := *r.Changes
 		changes.Resources, changes.Outputs = nil, nil
 		out.Changes = &changes
+	}
+	if r.Checks != nil {
+		out.Checks = &Checks{Failing: r.Checks.Failing}
 	}
 	for _, group := range r.Policies {
 		group.Findings, group.Waivers, group.Error = nil, nil, text.Middle(group.Error, maxDetail)

@@ -225,6 +225,7 @@ func (d runData) facts() []fact {
 		if s := r.State; s != nil {
 			all = append(all, stateFact(*s))
 		}
+		all = append(all, fact{name: "Checks", text: runtext.Checks(r.Checks)})
 		if l := r.Lock; l != nil {
 			all = append(all, fact{
 				name: "State lock", text: "still " + runtext.Lock(*l) + ". If no engine uses it: ", title: l.Created,

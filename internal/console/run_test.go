@@ -332,6 +332,14 @@ func FuzzRun_ForeignTextBecomesNoMarkup(f *testing.F) {
 	})
 }
 
+func TestRun_FailingChecksAreNamed(t *testing.T) {
+	s := newSite(t)
+	s.workspace("net")
+	w := s.ran("net", workflow.Update, api.Result{Outcome: workflow.Succeeded, Checks: &api.Checks{Failing: 12, Names: []string{"check.dns", "check.health"}}})
+	shows(t, s.get("/runs/"+w.ID), "Checks 12 failing: check.dns, check.health and 10 more")
+	s.shows("/workspaces/net", []string{"12 failing", `<a href="/runs/` + w.ID + `">run</a>`}, nil)
+}
+
 func TestRun_AScanSaysWhatTheStateHas(t *testing.T) {
 	s := newSite(t)
 	s.workspace("net")

@@ -2,6 +2,7 @@ package controlplane_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -95,5 +96,71 @@ func TestPool_SaysWhatWaitsAndWhichLaunchesWereRefused(t *testing.T) {
 	}
 	if len(got.Refused) != 1 || got.Refused[0].Reason != workflow.ReasonCapacity || got.Refused[0].Count != 1 || got.Refused[0].Text != "none in zone a" || got.Refused[0].RetryAt.IsZero() {
 		t.Errorf("refused: %+v", got.Refused)
+	}
+}
+
+func TestResult_RefusesImpossibleChecks(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	w.submit("net", workflow.Preview)
+	job, r := w.started()
+	for name, checks := range map[string]api.Checks{
+		"a negative count":     {Failing: -1},
+		"more names than fail": {Failing: 1, Names: []string{"check.a", "check.b"}},
+		"too many names":       {Failing: 11, Names: make([]string, 11)},
+		"a long name":          {Failing: 1, Names: []string{strings.Repeat("c", 256)}},
+	} {
+		if _, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded, Checks: &checks}}); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	slim := api.Result{Outcome: workflow.Succeeded, Checks: &api.Checks{Failing: 2, Names: []string{"check.a", "check.b"}}}.Slim()
+	if diff := cmp.Diff(&api.Checks{Failing: 2}, slim.Checks); diff != "" {
+		t.Errorf("slim (-want +got):\n%s", diff)
+	}
+}
+
+// The checks of a workspace are those of its last scan or change: a preview shows what might be.
+func TestActivity_HasTheFailingChecksOfTheLastResult(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("net")
+	for i, tc := range []struct {
+		op      workflow.Operation // empty: a scan
+		outcome workflow.State
+		failing int
+		want    string
+	}{
+		{workflow.Preview, workflow.Succeeded, 3, ""},
+		{workflow.Update, workflow.Succeeded, 2, "own 2"},
+		{workflow.Preview, workflow.Succeeded, 3, "earlier 2"},
+		{workflow.Update, workflow.Failed, 0, "earlier 2"},
+		{"", workflow.Succeeded, 1, "own 1"},
+		{workflow.Update, workflow.Succeeded, 0, ""},
+	} {
+		w.submit("net", tc.op)
+		job, r := w.started()
+		in := api.Result{Outcome: tc.outcome}
+		if tc.outcome == workflow.Failed {
+			in.Reason = workflow.ReasonStepFailed
+		}
+		if tc.failing > 0 {
+			in.Checks = &api.Checks{Failing: tc.failing, Names: []string{"check.health"}}
+		}
+		_, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: in})
+		w.must(err)
+		activity, err := w.plane.Activity(w.ctx(), w.admin, "net")
+		w.must(err)
+		got := ""
+		if c := activity.Checks; c != nil {
+			got = fmt.Sprintf("%s %d", map[bool]string{true: "own", false: "earlier"}[c.Workflow == job.ID], c.Failing)
+		}
+		if got != tc.want {
+			t.Errorf("%d: got %q, want %q", i, got, tc.want)
+		}
+		shown, err := w.plane.Workflow(w.ctx(), w.admin, job.ID)
+		w.must(err)
+		if diff := cmp.Diff(in.Checks, shown.Result.Checks); diff != "" {
+			t.Errorf("%d: result (-want +got):\n%s", i, diff)
+		}
 	}
 }

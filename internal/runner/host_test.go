@@ -267,12 +267,13 @@ func TestHide_MasksEveryTextOfAPlan(t *testing.T) {
 		Resources: []api.ResourceChange{{Address: `a["` + secret + `"]`, Provider: secret, From: secret, Changed: []string{secret}, Forces: []string{secret}}},
 		Outputs:   []api.OutputChange{{Name: secret}},
 	}
-	before, _ := json.Marshal(in)
-	got, _ := json.Marshal(r.hide(api.Result{Changes: &in}))
+	checks := api.Checks{Failing: 1, Names: []string{"check." + secret}}
+	before, _ := json.Marshal([]any{in, checks})
+	got, _ := json.Marshal(r.hide(api.Result{Changes: &in, Checks: &checks}))
 	if strings.Contains(string(got), secret) {
 		t.Errorf("got %s", got)
 	}
-	if after, _ := json.Marshal(in); cmp.Diff(before, after) != "" {
+	if after, _ := json.Marshal([]any{in, checks}); cmp.Diff(before, after) != "" {
 		t.Errorf("what the engine gave was changed: %s", after)
 	}
 }

@@ -288,6 +288,14 @@ func (r *run) hide(in api.Result) api.Result {
 		}
 		in.Inventory = &inventory
 	}
+	if in.Checks != nil {
+		checks := *in.Checks
+		checks.Names = slices.Clone(checks.Names)
+		for i := range checks.Names {
+			hide(&checks.Names[i], 255)
+		}
+		in.Checks = &checks
+	}
 	in.Policies = r.hidePolicies(in.Policies)
 	outputs := append([]api.Output(nil), in.Outputs...)
 	for i := range outputs {

@@ -166,6 +166,21 @@ func Inventory(i *api.Inventory) string {
 	return said
 }
 
+// Checks counts the check blocks that fail, and names the first of them; empty where none is known to.
+func Checks(c *api.Checks) string {
+	if c == nil || c.Failing == 0 {
+		return ""
+	}
+	said := fmt.Sprintf("%d failing", c.Failing)
+	if len(c.Names) > 0 {
+		said += ": " + strings.Join(c.Names, ", ")
+	}
+	if more := c.Failing - len(c.Names); more > 0 && len(c.Names) > 0 {
+		said += fmt.Sprintf(" and %d more", more)
+	}
+	return said
+}
+
 // actions are the changes of a resource, the dangerous first, in the words in which they are counted.
 var actions = []struct{ action, word string }{
 	{"delete", "destroy"}, {"replace", "replace"}, {"update", "change"}, {"create", "add"}, {"drift", "drifted"},

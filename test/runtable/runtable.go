@@ -139,6 +139,9 @@ func Runs() (all []Run) {
 		w.Applies, w.RetryOf, w.Message, w.Attempt = "wf_0", "wf_00", "add a subnet", 2
 		w.Options = &api.Options{Targets: []string{"aws_subnet.a"}, VarFiles: []string{"prod.tfvars"}}
 	})
+	add("update with failing checks", workflow.Succeeded, workflow.Update, result(func(r *api.Result) {
+		r.Changes, r.Checks = &api.Changes{Add: 1}, &api.Checks{Failing: 3, Names: []string{"check.health", "module.web.check.dns"}}
+	}))
 	add("destroy", workflow.Succeeded, workflow.Destroy, changes(api.Changes{Destroy: 4}))
 	add("state list", workflow.Succeeded, workflow.StateList, nothing)
 	add("scan without drift", workflow.Succeeded, "", as(workflow.InsightsScan, result(func(r *api.Result) {

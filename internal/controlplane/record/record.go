@@ -57,6 +57,7 @@ type Workflow struct {
 	Ended     time.Time `json:"ended,omitzero"`
 
 	Changes *api.Changes `json:"changes,omitempty"` // of its result, the counts alone
+	Checks  int          `json:"checks,omitempty"`  // of its result: check blocks that fail
 
 	Attempt  int       `json:"attempt,omitempty"`
 	Starts   int       `json:"starts,omitempty"`

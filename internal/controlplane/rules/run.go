@@ -194,6 +194,9 @@ func CheckResult(in api.Result) error {
 			return err
 		}
 	}
+	if c := in.Checks; c != nil && (c.Failing < len(c.Names) || len(c.Names) > 10 || slices.ContainsFunc(c.Names, func(s string) bool { return len(s) > 255 })) {
+		return workflow.Refuse(workflow.ErrInvalid, "checks", "of failing checks at most 10 are named, with 255 bytes each")
+	}
 	return checkPolicies(in.Policies)
 }
 

@@ -117,6 +117,7 @@ func (p *Calls) activities(ctx context.Context, org string, list []record.Worksp
 			return nil, err
 		}
 		out[i].Workspace, out[i].Project, out[i].Engine = ws.W.Name, ws.W.Project, ws.W.Engine
+		out[i].Checks = checksOf(runs[i])
 		if out[i].Drift = driftOf(runs[i]); changer.SlotHeld {
 			out[i].Holder = changer.ID
 		}
@@ -171,4 +172,16 @@ func driftOf(runs []picked) *api.Drift {
 		}
 	}
 	return nil
+}
+
+// checksOf is the check blocks that failed in the last run of a workspace, the newest first, whose result is that of
+// its resources as they are: a scan, or a run that may have changed them. It is nil if none failed there.
+func checksOf(runs []picked) *api.RunChecks {
+	i := slices.IndexFunc(runs, func(w picked) bool {
+		return w.State == workflow.Succeeded && (w.Type == workflow.InsightsScan || w.ChangesState())
+	})
+	if i < 0 || runs[i].Checks == 0 {
+		return nil
+	}
+	return &api.RunChecks{Workflow: runs[i].ID, Failing: runs[i].Checks, At: runs[i].Ended}
 }

@@ -123,6 +123,9 @@ func (p *Calls) result(ctx context.Context, c *ledger.Change, token string, run 
 	if ended.Moves() {
 		ran = w
 		w.Changes = in.Slim().Changes
+		if in.Checks != nil {
+			w.Checks = in.Checks.Failing
+		}
 	}
 	c.Create(k, shown(in.Result))
 	recordPolicies(c, w, in.Result)

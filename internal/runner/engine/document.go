@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/text"
 )
@@ -18,6 +19,7 @@ type document struct {
 	serial    int64
 	resources int
 	sealed    bool // it is encrypted or of another form: the number of its resources is not known
+	checks    checks
 
 	from, to int64  // offsets of its outputs, with the separator after their name
 	values   string // the JSON there; empty if it is too large
@@ -39,6 +41,14 @@ func (d *document) outputs() ([]byte, error) {
 
 // holds says whether it has resources.
 func (d *document) holds() bool { return d != nil && (d.resources > 0 || d.sealed) }
+
+// failing are the check blocks that fail; nil: none, or it is not known.
+func (d *document) failing() *api.Checks {
+	if d == nil {
+		return nil
+	}
+	return d.checks.result()
+}
 
 // lacks says whether it certainly has fewer resources than another state.
 func (d *document) lacks(of *document) bool {
@@ -101,6 +111,8 @@ func (d *document) readMember(dec *json.Decoder, name json.Token) (err error) {
 		d.from = dec.InputOffset()
 		_, err = skipValue(dec)
 		d.to = dec.InputOffset()
+	case "check_results":
+		err = d.checks.read(dec)
 	case "modules": // before version 4
 		var n int
 		n, err = skipValue(dec)

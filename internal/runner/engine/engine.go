@@ -127,6 +127,7 @@ type Outcome struct {
 	Plan             *api.PlanMade         // that a preview stored for approval
 	Inventory        *api.Inventory        // of a scan
 	Policies         []api.PolicyResult    // also of a run that failed
+	Checks           *api.Checks           // check blocks that fail; nil: none, or it is not known
 	Truncated        bool                  // outputs or resources were left out
 }
 

@@ -42,8 +42,9 @@ type summary struct {
 	truncated bool
 	sealed    bool      // one of two states that were to be compared is encrypted
 	managed   []managed // with mode.scan: the resources in the state
-	same      bool      // a state that is to be pushed is the one that is there
-	secrets   []string  // sensitive values, for the mask only
+	checks    checks
+	same      bool     // a state that is to be pushed is the one that is there
+	secrets   []string // sensitive values, for the mask only
 }
 
 // readPlan reads the JSON form of a plan. Only the structure becomes part of the changes: addresses, actions, counts
@@ -72,6 +73,9 @@ func readPlan(raw []byte, m mode) (summary, error) {
 			s.changes.Outputs = append(s.changes.Outputs, api.OutputChange{Name: name, Action: actionOf(c.Actions)})
 			s.compared.add("output", name, c)
 		}
+	}
+	for _, c := range plan.Checks {
+		s.checks.add(string(c.Address.Kind), c.Address.ToDisplay, string(c.Status))
 	}
 	s.compared.rest(&plan)
 	s.values = s.compared.digest()

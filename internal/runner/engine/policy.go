@@ -20,13 +20,13 @@ func enforced(s api.Spec) bool {
 	return slices.ContainsFunc(s.Policies, func(p api.Policy) bool { return p.Enforcement != api.PolicyAdvisory })
 }
 
-// denied is the outcome of a failed run: the results of its policies, and the changes of a preview that they denied,
-// so that people see them.
+// denied is the outcome of a failed run: the results of its policies, and the changes and failing checks of a preview
+// that they denied, so that people see them.
 func denied(s api.Spec, out Outcome, err error) Outcome {
 	kept := Outcome{Policies: out.Policies}
 	f, ok := errors.AsType[*Failure](err)
 	if ok && f.Reason == workflow.ReasonPolicyFailed && !workflow.ChangesState(s.Type, s.Operation) {
-		kept.Changes, kept.Truncated = out.Changes, out.Truncated
+		kept.Changes, kept.Truncated, kept.Checks = out.Changes, out.Truncated, out.Checks
 	}
 	return kept
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -133,13 +134,17 @@ func TestReadDocument(t *testing.T) {
 		"a list":              {`[]`, nil, true},
 		"cut short":           {`{"lineage":"a","resources":[{`, nil, true},
 		"of another form":     {`{"serial":"x"}`, nil, true},
+		"with checks":         {`{"lineage":"a","check_results":[{"object_kind":"check","config_addr":"check.b","status":"fail","objects":[{"failure_messages":["x"]}]}],"serial":3}`, &document{lineage: "a", serial: 3, checks: checks{"check.b"}}, false},
+		"no checks":           {`{"lineage":"a","check_results":null,"serial":3}`, &document{lineage: "a", serial: 3}, false},
+		"checks of a form":    {`{"lineage":"a","check_results":{"x":[]},"serial":3}`, &document{lineage: "a", serial: 3}, false},
+		"checks cut short":    {`{"lineage":"a","check_results":[{"object_kind":"check"`, nil, true},
 		"resources of a form": {`{"lineage":"a","resources":{"x":[]}}`, &document{lineage: "a"}, false},
 	} {
 		got, err := readDocument(strings.NewReader(tc.text))
 		if (err != nil) != tc.wrong {
 			t.Errorf("%s: got %v", name, err)
 		}
-		if err == nil && (got == nil) != (tc.want == nil) || got != nil && tc.want != nil && *got != *tc.want {
+		if err == nil && (got == nil) != (tc.want == nil) || got != nil && !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
 	}

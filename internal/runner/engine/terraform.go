@@ -379,7 +379,7 @@ func (t *terraform) recordPlan(step string, raw []byte) (summary, error) {
 	if len(t.j.Spec.Policies) > 0 {
 		t.shown.Inputs = []PolicyInput{{JSON: raw}}
 	}
-	t.out.Changes, t.out.Truncated = &s.changes, s.truncated
+	t.out.Changes, t.out.Truncated, t.out.Checks = &s.changes, s.truncated, s.checks.result()
 	return s, nil
 }
 
@@ -398,6 +398,7 @@ func (t *terraform) apply(ctx context.Context) (string, error) {
 	if err := t.checkStateChanged(ctx); err != nil {
 		return "", err
 	}
+	t.out.Checks = t.doc.failing()
 	if t.out.Changes != nil && !t.mode.refreshOnly {
 		c := *t.out.Changes
 		c.Drift = 0 // it is the plan's

@@ -696,3 +696,72 @@ func TestRun_FilesBelongToTheEnginesUser(t *testing.T) {
 		}
 	}
 }
+
+const checked = `
+variable "n" { default = 3 }
+resource "terraform_data" "one" { input = var.n }
+check "passes" {
+  assert {
+    condition     = var.n == 3
+    error_message = "planted"
+  }
+}
+check "known" {
+  assert {
+    condition     = var.n == 5
+    error_message = "planted"
+  }
+}
+check "later" {
+  assert {
+    condition     = terraform_data.one.output == 4
+    error_message = "planted"
+  }
+}
+`
+
+// A check that needs the result of the apply is counted as it is after it. Policies see the checks of the plan.
+func TestRun_CountsFailingChecks(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		files := map[string]string{"main.tf": checked}
+		first := job(t, name, workflow.Preview, files)
+		first.Spec.Policies = []api.Policy{{Group: "g", Enforcement: api.PolicyMandatory}}
+		before, both := &api.Checks{Failing: 1, Names: []string{"check.known"}}, &api.Checks{Failing: 2, Names: []string{"check.known", "check.later"}}
+		for _, tc := range []struct {
+			op    workflow.Operation
+			apply workflow.StepStatus
+			want  *api.Checks
+		}{
+			{workflow.Preview, "", before},
+			{workflow.Update, workflow.StepSucceeded, both},
+			{workflow.Update, workflow.StepSkipped, both},
+			{"", "", both},
+			{workflow.Destroy, workflow.StepSucceeded, nil},
+		} {
+			h, j := newHost(), again(t, first, tc.op, files)
+			j.Spec.Policies = first.Spec.Policies
+			out, err := engine.Run(t.Context(), h, j)
+			if err != nil {
+				t.Fatalf("%q: %v\n%s", tc.op, err, h.text())
+			}
+			if diff := cmp.Diff(tc.want, out.Checks); diff != "" {
+				t.Errorf("%q: checks (-want +got):\n%s", tc.op, diff)
+			}
+			if i := slices.IndexFunc(h.steps, func(s step) bool { return s.Name == "apply" }); (i >= 0) != (tc.apply != "") || i >= 0 && h.steps[i].Status != tc.apply {
+				t.Errorf("%q: steps %+v, want apply %q", tc.op, h.steps, tc.apply)
+			}
+			if tc.op == workflow.Preview && (len(h.policed) != 1 || !strings.Contains(string(h.policed[0].Inputs[0].JSON), `"to_display":"check.known"`)) {
+				t.Errorf("policies do not see the checks: %+v", h.policed)
+			}
+		}
+
+		h, j := newHost(), again(t, first, workflow.Preview, files)
+		j.Spec.Policies = first.Spec.Policies
+		h.policies = func(engine.PolicyInputs) ([]api.PolicyResult, error) {
+			return nil, &engine.Failure{Reason: workflow.ReasonPolicyFailed, Detail: "a check fails"}
+		}
+		if out, err := engine.Run(t.Context(), h, j); err == nil || !cmp.Equal(before, out.Checks) {
+			t.Errorf("of a preview that policies deny got %+v, %v", out.Checks, err)
+		}
+	})
+}

@@ -270,7 +270,7 @@ func (g *terragrunt) recordPlans(ctx context.Context, e ended) (string, error) {
 		return "", stepFailed(stepPlan, err)
 	}
 	c := all.changes
-	g.out.Changes, g.out.Truncated = &c, all.truncated
+	g.out.Changes, g.out.Truncated, g.out.Checks = &c, all.truncated, all.checks.result()
 	g.nothing = !e.failed() && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
 	if g.mode.scan {
 		g.out.Inventory = keepInventory(ctx, g.h, all.managed)
@@ -334,6 +334,9 @@ func mergePlans(plans map[string]summary) (all summary, err error) {
 		}
 		for _, o := range s.changes.Outputs {
 			c.Outputs = append(c.Outputs, api.OutputChange{Name: inUnit(unit, o.Name), Action: o.Action})
+		}
+		for _, name := range s.checks {
+			all.checks = append(all.checks, inUnit(unit, name))
 		}
 		for _, m := range s.managed {
 			m.Address = inUnit(unit, m.Address)
@@ -456,6 +459,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		return "", g.keepErrored(ctx, ended.failure(stepApply))
 	}
 	g.done = g.out.Changes
+	g.out.Checks = nil // they were the plans', and the states of units are not read
 	var late []string
 	for _, unit := range ended.named(unitSucceeded) {
 		info, err := g.root.root.Stat(unit)

@@ -62,6 +62,12 @@ const (
 variable "word" { default = "first" }
 resource "terraform_data" "a" { input = var.word }
 output "name" { value = terraform_data.a.output }
+check "word" {
+  assert {
+    condition     = terraform_data.a.output != "first"
+    error_message = "it is the first"
+  }
+}
 output "key" {
   value     = "planted-output"
   sensitive = true
@@ -115,11 +121,17 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 	if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
 		t.Errorf("update: got %+v", out)
 	}
+	if out.Checks != nil {
+		t.Errorf("update: got checks %+v of plans that were applied", out.Checks)
+	}
 	if !slices.Contains(h.masked, "planted-output") {
 		t.Errorf("the sensitive output is not masked: %q", h.masked)
 	}
 	if out, _ = run(workflow.Update, nil, init, "plan: no changes, in 2 units", "apply: no changes", "output: 2 outputs"); len(out.Changes.Resources) != 0 {
 		t.Errorf("update without changes: got %v", addresses(out.Changes))
+	}
+	if diff := cmp.Diff(&api.Checks{Failing: 1, Names: []string{"net/check.word"}}, out.Checks); diff != "" {
+		t.Errorf("update without changes: checks (-want +got):\n%s", diff)
 	}
 
 	out, h = run(workflow.Preview, map[string]any{"word": "second"}, init, "plan: 1 to change, 1 output to change, in 2 units")

@@ -243,6 +243,28 @@ deny contains "x" if { some a in numbers.range(1, 100000); some b in numbers.ran
 	}
 }
 
+// The rule of docs/policies.md, over the form that terraform show -json gives to plans and states.
+func TestEvaluate_RulesSeeFailingChecks(t *testing.T) {
+	dir := write(t, map[string]string{"main.rego": `package main
+
+deny_check contains {"msg": "fails", "address": check.address.to_display} if {
+	some check in input.checks
+	check.address.kind == "check"
+	check.status in {"fail", "error"}
+}
+`})
+	got, err := policy.Evaluate(t.Context(), dir, []byte(`{"format_version": "1.2", "checks": [
+		{"address": {"kind": "check", "name": "dns", "to_display": "check.dns"}, "status": "fail", "instances": [{"status": "fail", "problems": [{"message": "no"}]}]},
+		{"address": {"kind": "check", "name": "later", "to_display": "check.later"}, "status": "unknown"},
+		{"address": {"kind": "var", "name": "n", "to_display": "var.n"}, "status": "fail"}]}`), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]api.PackageFinding{denied("main.deny_check", "check.dns", "fails")}, got.Findings); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // Over anything but a plan or a state, rules would be undefined, which looks as if they passed.
 func TestEvaluate_InputMustBeAPlan(t *testing.T) {
 	dir := write(t, map[string]string{"a.rego": "package a\n\ndeny contains \"no\" if input.x\n"})

@@ -456,6 +456,9 @@ func summary(style term.Style, w api.Workflow) []string {
 		if r.Inventory != nil {
 			add("the state has " + term.Clean(runtext.Inventory(r.Inventory)))
 		}
+		if checks := runtext.Checks(r.Checks); checks != "" {
+			add("checks: " + term.Clean(checks))
+		}
 		for _, line := range resultLines(*r) {
 			add(line)
 		}

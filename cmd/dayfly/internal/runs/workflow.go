@@ -128,6 +128,7 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 	if r := w.Result; r != nil {
 		line("changes", runtext.Changed(w))
 		line("in the state", term.Clean(runtext.Inventory(r.Inventory)))
+		line("checks", term.Clean(runtext.Checks(r.Checks)))
 		line("state lock", stateLock(w))
 	}
 

@@ -117,6 +117,9 @@ func (c *workspaceShow) Run(a *cli.App, cl *client.Client) error {
 		line("outputs", "stored "+at.Local().Format("2006-01-02 15:04:05"))
 	}
 
+	if c := around.Checks; c != nil {
+		line("checks", fmt.Sprintf("%d failing, see dayfly workflow show %s", c.Failing, c.Workflow))
+	}
 	if x := w.Applied; x != nil {
 		line("applied", x.Commit+" by "+x.Workflow)
 	}
