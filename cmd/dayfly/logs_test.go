@@ -187,6 +187,54 @@ func TestOutput_IsThatOfTheLastRunThatChangedTheState(t *testing.T) {
 	}
 }
 
+func TestOutput_SaysHowToReadOneThatDidNotFit(t *testing.T) {
+	w := newWorld(t)
+	for engine, read := range map[string]string{
+		api.EngineTerraform:  "in a directory without code, dayfly state pull terraform, then terraform output -state=terraform.tfstate NAME",
+		api.EngineTofu:       "in a directory without code, dayfly state pull tofu, then tofu output -state=tofu.tfstate NAME",
+		api.EngineTerragrunt: "in the directory of its unit, terragrunt output NAME",
+		api.EnginePulumi:     "with the backend and the stack of the workspace, pulumi stack output NAME",
+		api.EngineCommand:    "have the command leave it as a file in DAYFLY_ARTIFACTS, for dayfly artifact get",
+	} {
+		more := map[string]string{api.EngineCommand: "commands: {update: 'true'}\n", api.EnginePulumi: "state: {workspace: prod}\n"}[engine]
+		w.ok("apply", "-f", w.put("name: "+engine+"\nengine: "+engine+"\nsource: {git: {url: 'https://git.example.com/net.git'}}\n"+more))
+		result := func(r api.Result) (id string) {
+			id = strings.TrimSpace(w.ok("run", engine, "--op", "update", "--yes"))
+			r.Outcome = workflow.Succeeded
+			w.finish(r)
+			return id
+		}
+		id := result(api.Result{Truncated: true, Outputs: []api.Output{{Name: "address", Value: "10.0.0.1"}}, OmittedOutputs: []string{"net/big", "net/large"}})
+		name := "'net/big'"
+		if engine == api.EngineTerragrunt {
+			name = "'big'"
+		}
+		for _, tc := range []struct {
+			args   []string
+			code   int
+			stdout string
+			says   string
+		}{
+			{[]string{"output", engine}, cli.ExitOK, "address = 10.0.0.1\n", "these outputs did not fit into the result of " + id + ": net/big, net/large; to read one: " + read},
+			{[]string{"output", engine, "-o", "json"}, cli.ExitOK, "[\n  {\n    \"name\": \"address\",\n    \"value\": \"10.0.0.1\"\n  }\n]\n", "net/big, net/large; to read one: "},
+			{[]string{"output", engine, "net/big"}, cli.ExitRefused, "", "output net/big did not fit into the result of " + id + "; to read it: " + strings.Replace(read, "NAME", name, 1)},
+			{[]string{"output", engine, "other"}, cli.ExitRefused, "", "reported no output other; its outputs: address; not all of them may have fitted into its result; to read one: " + read},
+		} {
+			if got := w.run(tc.args...); got.code != tc.code || got.stdout != tc.stdout || !strings.Contains(got.stderr, tc.says) {
+				t.Errorf("%v: got %+v, want %d, %q and %q", tc.args, got, tc.code, tc.stdout, tc.says)
+			}
+		}
+		id = result(api.Result{Truncated: true}) // of a runner of 0.1.0
+		if got := w.run("output", engine); got.code != cli.ExitOK || !strings.Contains(got.stderr, "the result of "+id+" was cut and has no outputs; to read one: "+read) {
+			t.Errorf("cut: got %+v", got)
+		}
+		result(api.Result{})
+		if got := w.run("output", engine); !strings.Contains(got.stderr, "reported no outputs") || strings.Contains(got.stderr, "to read one") {
+			t.Errorf("without outputs: got %+v", got)
+		}
+	}
+}
+
 func TestShow_NamesFailingChecks(t *testing.T) {
 	w := newWorld(t)
 	w.workspace("one")

@@ -358,6 +358,7 @@ type Result struct {
 	Detail           string            `json:"detail,omitempty" maxLength:"2000" doc:"The reason in a sentence"`
 	Changes          *Changes          `json:"changes,omitempty" doc:"Changes of the plan, or changes that were made" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
 	Outputs          []Output          `json:"outputs,omitempty" maxItems:"500" doc:"Outputs of the engine"`
+	OmittedOutputs   []string          `json:"omitted_outputs,omitempty" maxItems:"50" doc:"Names of the first outputs that were left out to stay within bounds" example:"certificates"`
 	Lock             *Lock             `json:"lock,omitempty" doc:"A state lock that is still held"`
 	State            *StateFound       `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
 	Plan             *PlanMade         `json:"plan,omitempty" doc:"The plan that a preview stored for its approval"`

@@ -99,7 +99,7 @@ func TestPool_SaysWhatWaitsAndWhichLaunchesWereRefused(t *testing.T) {
 	}
 }
 
-func TestResult_RefusesImpossibleChecks(t *testing.T) {
+func TestResult_RefusesImpossibleChecksAndNames(t *testing.T) {
 	w := newWorld(t, memory.New())
 	w.workspace("net")
 	w.submit("net", workflow.Preview)
@@ -112,6 +112,11 @@ func TestResult_RefusesImpossibleChecks(t *testing.T) {
 	} {
 		if _, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded, Checks: &checks}}); err == nil {
 			t.Errorf("%s is taken", name)
+		}
+	}
+	for _, names := range [][]string{make([]string, 51), {strings.Repeat("o", 256)}} {
+		if _, err := w.plane.Result(w.ctx(), job.Token, r, api.Handover{Result: api.Result{Outcome: workflow.Succeeded, OmittedOutputs: names}}); err == nil {
+			t.Errorf("%d names of omitted outputs are taken", len(names))
 		}
 	}
 	slim := api.Result{Outcome: workflow.Succeeded, Checks: &api.Checks{Failing: 2, Names: []string{"check.a", "check.b"}}}.Slim()

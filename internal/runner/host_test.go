@@ -268,12 +268,13 @@ func TestHide_MasksEveryTextOfAPlan(t *testing.T) {
 		Outputs:   []api.OutputChange{{Name: secret}},
 	}
 	checks := api.Checks{Failing: 1, Names: []string{"check." + secret}}
-	before, _ := json.Marshal([]any{in, checks})
-	got, _ := json.Marshal(r.hide(api.Result{Changes: &in, Checks: &checks}))
+	omitted := []string{secret}
+	before, _ := json.Marshal([]any{in, checks, omitted})
+	got, _ := json.Marshal(r.hide(api.Result{Changes: &in, Checks: &checks, OmittedOutputs: omitted}))
 	if strings.Contains(string(got), secret) {
 		t.Errorf("got %s", got)
 	}
-	if after, _ := json.Marshal([]any{in, checks}); cmp.Diff(before, after) != "" {
+	if after, _ := json.Marshal([]any{in, checks, omitted}); cmp.Diff(before, after) != "" {
 		t.Errorf("what the engine gave was changed: %s", after)
 	}
 }

@@ -307,7 +307,10 @@ func (r *run) hide(in api.Result) api.Result {
 		outputs[i].Masked = !sameJSON(value, outputs[i].Value)
 		outputs[i].Value = value
 	}
-	in.Outputs = outputs
+	in.Outputs, in.OmittedOutputs = outputs, slices.Clone(in.OmittedOutputs)
+	for i := range in.OmittedOutputs {
+		hide(&in.OmittedOutputs[i], 255)
+	}
 	if in.Lock != nil {
 		lock := *in.Lock
 		hide(&lock.ID, 255)

@@ -197,6 +197,9 @@ func CheckResult(in api.Result) error {
 	if c := in.Checks; c != nil && (c.Failing < len(c.Names) || len(c.Names) > 10 || slices.ContainsFunc(c.Names, func(s string) bool { return len(s) > 255 })) {
 		return workflow.Refuse(workflow.ErrInvalid, "checks", "of failing checks at most 10 are named, with 255 bytes each")
 	}
+	if len(in.OmittedOutputs) > 50 || slices.ContainsFunc(in.OmittedOutputs, func(s string) bool { return len(s) > 255 }) {
+		return workflow.Refuse(workflow.ErrInvalid, "omitted_outputs", "at most 50 outputs that were left out are named, with 255 bytes each")
+	}
 	return checkPolicies(in.Policies)
 }
 

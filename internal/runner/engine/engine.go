@@ -121,6 +121,7 @@ type Job struct {
 type Outcome struct {
 	Changes          *api.Changes // if the run failed: those made before
 	Outputs          []api.Output
+	OmittedOutputs   []string              // names of outputs that do not fit, the first ones
 	SensitiveOutputs *api.SensitiveOutputs // with the values of sensitive outputs, if the spec wants them
 	Lock             *api.Lock             // a state lock that is still held
 	State            *api.StateFound       // where the state is, and which; also of a run that failed

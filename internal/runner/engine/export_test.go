@@ -44,15 +44,15 @@ func Bundle(m Manifest, entries map[string][]byte) ([]byte, error) { return newB
 // ReadOutputs returns the outputs of terraform, cut to the bounds.
 func ReadOutputs(raw []byte) (outputs []api.Output, truncated bool, secrets []string, err error) {
 	f, err := readOutputs(raw)
-	outputs, truncated = f.bound()
-	return outputs, truncated, f.secrets, err
+	outputs, omitted := f.bound()
+	return outputs, len(omitted) > 0, f.secrets, err
 }
 
 // ReadOutputFile returns the outputs of a command, cut to the bounds.
 func ReadOutputFile(raw []byte) (outputs []api.Output, truncated bool, secrets []string, err error) {
 	f, err := readOutputFile(raw)
-	outputs, truncated = f.bound()
-	return outputs, truncated, f.secrets, err
+	outputs, omitted := f.bound()
+	return outputs, len(omitted) > 0, f.secrets, err
 }
 
 // Declared returns what one file declares.

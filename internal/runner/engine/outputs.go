@@ -18,6 +18,7 @@ const (
 	maxOutputs     = 500
 	maxOutputBytes = 64 << 10 // of all names and values together
 	maxOutputName  = 255
+	maxOmitted     = 50       // names of outputs that do not fit
 	maxOutputJSON  = 16 << 20 // that is read at all from terraform
 	maxOutputFile  = 1 << 20  // that is read at all from a command
 )
@@ -68,20 +69,20 @@ func (f *found) sort() {
 	slices.SortFunc(f.outputs, func(a, b api.Output) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// bound returns the outputs that fit, and whether some were stored out. A large one does not push
-// out the small ones behind it.
-func (f found) bound() (outputs []api.Output, truncated bool) {
+// bound returns the outputs that fit, and the names of the others. A large one does not push out the small ones behind
+// it.
+func (f found) bound() (outputs []api.Output, omitted []string) {
 	remaining := maxOutputBytes
 	for _, o := range f.outputs {
 		raw, err := json.Marshal(o)
 		if err != nil || len(raw) > remaining || len(outputs) == maxOutputs || len(o.Name) > maxOutputName {
-			truncated = true
+			omitted = append(omitted, o.Name)
 			continue
 		}
 		remaining -= len(raw)
 		outputs = append(outputs, o)
 	}
-	return outputs, truncated
+	return outputs, omitted
 }
 
 // number decodes JSON without making floats of its numbers.

@@ -432,9 +432,9 @@ func (t *terraform) output(ctx context.Context) (string, error) {
 // takeOutputs masks sensitive values, then keeps the outputs within the bounds, and describes them in a line.
 func (o *Outcome) takeOutputs(h Host, f found) string {
 	h.Mask(f.secrets...)
-	outputs, truncated := f.bound()
-	o.Outputs = outputs
-	if truncated {
+	outputs, omitted := f.bound()
+	o.Outputs, o.OmittedOutputs = outputs, omitted[:min(len(omitted), maxOmitted)]
+	if len(omitted) > 0 {
 		o.Truncated = true
 		return fmt.Sprintf("%s, of which %d fit", text.Count(len(f.outputs), "output"), len(outputs))
 	}

@@ -765,3 +765,19 @@ func TestRun_CountsFailingChecks(t *testing.T) {
 		}
 	})
 }
+
+func TestRun_NamesOutputsThatDoNotFit(t *testing.T) {
+	eachEngine(t, func(t *testing.T, name string) {
+		h, j := newHost(), job(t, name, workflow.Update, map[string]string{"main.tf": `
+output "small" { value = 1 }
+output "big" { value = format("%070000d", 1) }
+`})
+		out, err := engine.Run(t.Context(), h, j)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, h.text())
+		}
+		if diff := cmp.Diff([]string{"big"}, out.OmittedOutputs); diff != "" || !out.Truncated || len(out.Outputs) != 1 {
+			t.Errorf("got %+v, omitted (-want +got):\n%s", out, diff)
+		}
+	})
+}

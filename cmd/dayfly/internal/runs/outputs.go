@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
+	"strings"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/term"
@@ -29,27 +32,30 @@ func (c *OutputCommand) Run(a *cli.App, cl *client.Client) error {
 	if c.Raw && (c.Name == "" || a.JSON()) {
 		return cli.Usage(errors.New("--raw: goes with the name of one output, and not with -o"))
 	}
-	if _, err := cl.Workspace(a.Ctx, c.Workspace); err != nil {
+	ws, err := cl.Workspace(a.Ctx, c.Workspace)
+	if err != nil {
 		return err
 	}
 	last, err := c.last(a, cl)
 	if err != nil {
 		return err
 	}
-	var outputs []api.Output
-	if last.Result != nil {
-		outputs = last.Result.Outputs
-	}
+	result := cmp.Or(last.Result, &api.Result{})
 	if c.Name != "" {
-		return c.one(a, last.ID, outputs)
+		return c.one(a, ws, last.ID, *result)
 	}
-	if a.JSON() {
-		return a.Encode(append([]api.Output{}, outputs...))
-	}
-	if len(outputs) == 0 {
+	switch none := len(result.Outputs) == 0; {
+	case len(result.OmittedOutputs) > 0:
+		a.Say("these outputs did not fit into the result of %s: %s; to read one: %s", last.ID, term.Clean(strings.Join(result.OmittedOutputs, ", ")), howToRead(ws, ""))
+	case none && result.Truncated:
+		a.Say("the result of %s was cut and has no outputs; to read one: %s", last.ID, howToRead(ws, ""))
+	case none && !a.JSON():
 		a.Say("%s, %s, reported no outputs", runtext.Title(last), last.ID)
 	}
-	for _, o := range outputs {
+	if a.JSON() {
+		return a.Encode(append([]api.Output{}, result.Outputs...))
+	}
+	for _, o := range result.Outputs {
 		if err := a.Print("%s = %s", term.Clean(o.Name), term.Clean(runtext.Output(o))); err != nil {
 			return err
 		}
@@ -78,9 +84,9 @@ func (c *OutputCommand) last(a *cli.App, cl *client.Client) (api.Workflow, error
 }
 
 // one prints the output that is named.
-func (c *OutputCommand) one(a *cli.App, id string, outputs []api.Output) error {
+func (c *OutputCommand) one(a *cli.App, ws api.Workspace, id string, result api.Result) error {
 	var names []string
-	for _, o := range outputs {
+	for _, o := range result.Outputs {
 		names = append(names, o.Name)
 		value, isText := o.Value.(string)
 		switch {
@@ -96,5 +102,32 @@ func (c *OutputCommand) one(a *cli.App, id string, outputs []api.Output) error {
 			return a.Print("%s", term.Clean(runtext.Output(o)))
 		}
 	}
-	return cli.Refused(fmt.Errorf("%s reported no output %s; its outputs: %s", id, c.Name, cmp.Or(text.Some(names, 10), "none")))
+	if slices.Contains(result.OmittedOutputs, c.Name) {
+		return cli.Refused(fmt.Errorf("output %s did not fit into the result of %s; to read it: %s", c.Name, id, howToRead(ws, c.Name)))
+	}
+	also := ""
+	if result.Truncated { // also by a runner that names none that it leaves out, or more than can be named
+		also = "; not all of them may have fitted into its result; to read one: " + howToRead(ws, "")
+	}
+	return cli.Refused(fmt.Errorf("%s reported no output %s; its outputs: %s%s", id, c.Name, cmp.Or(text.Some(names, 10), "none"), also))
+}
+
+// howToRead says how to read the value of an output that did not fit into a result; without a name, of any.
+func howToRead(ws api.Workspace, name string) string {
+	word := "NAME"
+	switch {
+	case name != "" && ws.Engine == api.EngineTerragrunt:
+		word = text.ShellWord(path.Base(name)) // before it is the path of the unit
+	case name != "":
+		word = text.ShellWord(name)
+	}
+	switch ws.Engine {
+	case api.EngineTerraform, api.EngineTofu: // beside code that declares a backend, -state does not count
+		return fmt.Sprintf("in a directory without code, dayfly state pull %s, then %s output -state=%s.tfstate %s", ws.Name, ws.Engine, ws.Name, word)
+	case api.EngineTerragrunt:
+		return fmt.Sprintf("in the directory of its unit, terragrunt output %s", word)
+	case api.EnginePulumi:
+		return fmt.Sprintf("with the backend and the stack of the workspace, pulumi stack output %s", word)
+	}
+	return "have the command leave it as a file in DAYFLY_ARTIFACTS, for dayfly artifact get"
 }
