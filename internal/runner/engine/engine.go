@@ -2,6 +2,9 @@
 // binary, configures the place of the state, runs the steps, and reads their changes. It starts no process and opens
 // no connection itself: its Host does both. Of resources it returns addresses, actions and counts, never values, and
 // never a sensitive output.
+//
+// The changes of a run that applies are those of the plan that it applied. Terragrunt applies no plan that could be kept:
+// there they are what each unit's program printed as it did them.
 package engine
 
 import (

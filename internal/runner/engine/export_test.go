@@ -223,3 +223,13 @@ func InventoryOf(raw []byte) (*api.Inventory, error) {
 func PlaceID(backend string, settings map[string]any, getenv func(string) string) string {
 	return placeID(api.StateFound{Backend: backend, Settings: digest(backend, settings), Workspace: defaultWorkspace}, settings, getenv)
 }
+
+// ReadApplied returns what a unit did without a plan, from what its program printed, by call.
+func ReadApplied(printed ...string) (api.Changes, bool) {
+	var a applied
+	for _, one := range printed {
+		a.read(one)
+	}
+	s := a.summary(summary{})
+	return s.changes, s.truncated
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	tfjson "github.com/hashicorp/terraform-json"
 
@@ -146,15 +147,21 @@ func (g *terragrunt) addPolicyInput(unit string, raw []byte) {
 }
 
 // unplanned says for the policies of the run which units have no plan, because they need outputs of units that were never
-// applied.
+// applied, or because terragrunt ignored an error.
 func (g *terragrunt) unplanned(e ended) {
-	var names []string
+	var early, said []string
 	for _, u := range e.units {
-		if _, ok := g.plans[u.name]; !ok && u.result != unitExcluded {
-			names = append(names, u.name)
+		if _, ok := g.plans[u.name]; !ok && u.result != unitExcluded && u.result != unitIgnored {
+			early = append(early, u.name)
 		}
 	}
-	g.shown.Missing = cmp.Or(g.shown.Missing, text.Middle("these units have no plan yet that policies can read, because they need outputs of units that were never applied: "+text.Some(names, maxListed), maxDetail))
+	if len(early) > 0 {
+		said = append(said, "these units have no plan yet that policies can read, because they need outputs of units that were never applied: "+text.Some(early, maxListed))
+	}
+	if ignored := e.named(unitIgnored); len(ignored) > 0 {
+		said = append(said, "these units have no plan that policies can read, because terragrunt ignored an error: "+text.Some(ignored, maxListed))
+	}
+	g.shown.Missing = cmp.Or(g.shown.Missing, text.Middle(strings.Join(said, "; "), maxDetail))
 }
 
 // InUnit returns an address with the path of the unit that it is in.

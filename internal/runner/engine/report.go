@@ -20,6 +20,7 @@ const (
 	unitSucceeded = "succeeded"
 	unitSkipped   = "early exit" // because one that it needs has failed
 	unitExcluded  = "excluded"
+	unitIgnored   = "error ignored" // its reason there: the result is succeeded
 )
 
 // unit is the result of one unit.
@@ -31,7 +32,7 @@ type unit struct {
 
 // broke says whether the unit itself failed. A result that is not known does not count as a success.
 func (u unit) broke() bool {
-	return u.result != unitSucceeded && u.result != unitSkipped && u.result != unitExcluded
+	return !slices.Contains([]string{unitSucceeded, unitSkipped, unitExcluded, unitIgnored}, u.result)
 }
 
 // ended is how terragrunt ended over all units.
@@ -44,7 +45,7 @@ type ended struct {
 
 // readReport reads a run report in JSON.
 func readReport(raw []byte, root string) ([]unit, error) {
-	var list []struct{ Name, Result, Cause string } // keys in any case
+	var list []struct{ Name, Result, Reason, Cause string } // keys in any case
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, errors.New("it is in a form that this version cannot read")
 	}
@@ -53,6 +54,9 @@ func readReport(raw []byte, root string) ([]unit, error) {
 		name := u.Name
 		if rel, err := filepath.Rel(root, name); err == nil && filepath.IsAbs(name) {
 			name = rel
+		}
+		if u.Result == unitSucceeded && u.Reason == unitIgnored {
+			u.Result = unitIgnored
 		}
 		out = append(out, unit{cmp.Or(filepath.ToSlash(filepath.Clean(name)), "."), u.Result, u.Cause})
 	}
@@ -80,9 +84,24 @@ func (e ended) result(name string) string {
 	return ""
 }
 
+// succeeded says whether a unit did all that it had to do. Without a report it is so for all if terragrunt says so.
+func (e ended) succeeded(name string) bool {
+	return e.result(name) == unitSucceeded || len(e.units) == 0 && e.code == 0
+}
+
+// leftOut names the units that a run that succeeded has not run, or not to their end.
+func (e ended) leftOut() (said string) {
+	for _, result := range []string{unitExcluded, unitIgnored} {
+		if names := e.named(result); len(names) > 0 {
+			said += "; " + result + ": " + text.Some(names, maxNamed)
+		}
+	}
+	return said
+}
+
 // failed says whether a unit failed or was not run.
 func (e ended) failed() bool {
-	return e.code != 0 || len(e.named(unitSucceeded, unitExcluded)) < len(e.units)
+	return e.code != 0 || len(e.named(unitSucceeded, unitExcluded, unitIgnored)) < len(e.units)
 }
 
 // noOutputsYet is part of the error of a unit without mock_outputs if its dependency was never applied.
@@ -130,7 +149,7 @@ func (e ended) failure(step string) error {
 		}
 	}
 	for _, p := range []struct{ result, words string }{
-		{unitSkipped, "not run, because a dependency failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "},
+		{unitSkipped, "not run, because a dependency failed: "}, {unitSucceeded, "succeeded: "}, {unitExcluded, "left out: "}, {unitIgnored, "error ignored: "},
 	} {
 		if names := e.named(p.result); len(names) > 0 {
 			parts = append(parts, p.words+text.Some(names, maxNamed))

@@ -63,6 +63,8 @@ type terragrunt struct {
 	nothing bool               // applying would do nothing
 	plans   map[string]summary // by the path of their units
 	units   []string           // that have outputs
+	ignored []string           // units whose error terragrunt ignored in the apply
+	printed string             // directory of what the wrapped engine printed of each apply
 	shown   PolicyInputs       // the input of policies
 	done    *api.Changes       // changes that were applied
 	out     Outcome
@@ -191,23 +193,29 @@ func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
 
 // wrapEngine gives terragrunt a script in place of the wrapped engine. The script refuses to change a unit if its
 // state would be lost with the run. Checking the plans is not enough, because units that need outputs may have no
-// plan before the apply.
+// plan before the apply. It also keeps what an apply prints, with its directory. The engine replaces the shell, so that
+// it gets terragrunt's signals itself; a signal must not end tee before it.
 func (g *terragrunt) wrapEngine(wrapped string) error {
 	dir := newName("engine-", "")
-	if err := g.temp.mkdir(dir); err != nil {
+	g.printed = newName("printed-", "")
+	if err := cmp.Or(g.temp.mkdir(dir), g.temp.mkdir(g.printed)); err != nil {
 		return err
 	}
 	name := path.Join(dir, filepath.Base(wrapped))
 	script := fmt.Sprintf(`#!/bin/sh
 case "$1" in apply | destroy)
-	backend=$(tr -d ' \n' <"${TF_DATA_DIR:-.terraform}/%s" 2>/dev/null | sed -n 's/.*"backend":{"type":"\([a-z0-9]*\)".*/\1/p')
+	backend=$(tr -d ' \n' <"${TF_DATA_DIR:-.terraform}/%[1]s" 2>/dev/null | sed -n 's/.*"backend":{"type":"\([a-z0-9]*\)".*/\1/p')
 	case "$backend" in '' | local)
-		echo "Error: %s" >&2
+		echo "Error: %[2]s" >&2
 		exit 1 ;;
-	esac ;;
+	esac
+	if kept=$(mktemp -d %[3]s/XXXXXXXXXX) && pwd -P >"$kept/dir" && mkfifo "$kept/pipe"; then
+		(trap '' HUP INT TERM && exec tee "$kept/printed" <"$kept/pipe") &
+		exec %[4]s "$@" >"$kept/pipe"
+	fi ;;
 esac
-exec %s "$@"
-`, stateName, "the state of this unit would be lost when the task ends, or stay on this machine: it is a local file. "+wantRemote, text.ShellWord(wrapped))
+exec %[4]s "$@"
+`, stateName, "the state of this unit would be lost when the task ends, or stay on this machine: it is a local file. "+wantRemote, text.ShellWord(g.temp.join(g.printed)), text.ShellWord(wrapped))
 	err := g.temp.write(name, []byte(script))
 	if err == nil {
 		err = g.temp.root.Chmod(name, 0o700)
@@ -243,13 +251,13 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 			return "", runnerError(err)
 		}
 	}
-	if err := g.readPlans(dir); err != nil {
+	if err := g.readPlans(dir, ended); err != nil {
 		return "", err
 	}
 	switch {
 	case ended.failed() && (!g.mode.apply || g.mode.destroy || !ended.tooEarly()):
 		return "", ended.failure(stepPlan)
-	case len(g.plans) == 0:
+	case len(g.plans)+len(ended.named(unitIgnored)) == 0:
 		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
 	}
 	g.units = slices.Sorted(maps.Keys(g.plans))
@@ -271,16 +279,19 @@ func (g *terragrunt) recordPlans(ctx context.Context, e ended) (string, error) {
 	}
 	c := all.changes
 	g.out.Changes, g.out.Truncated, g.out.Checks = &c, all.truncated, all.checks.result()
-	g.nothing = !e.failed() && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
+	ignored := len(e.named(unitIgnored)) > 0
+	g.nothing = !e.failed() && !ignored && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
 	if g.mode.scan {
 		g.out.Inventory = keepInventory(ctx, g.h, all.managed)
 	}
 	said := fmt.Sprintf("%s, in %s", all.text(g.mode), text.Count(len(g.plans), "unit"))
-	if e.failed() {
+	if e.failed() || ignored {
 		g.unplanned(e)
+	}
+	if e.failed() {
 		said += "; the others need outputs of units that were never applied"
 	}
-	return said, nil
+	return said + e.leftOut(), nil
 }
 
 func (g *terragrunt) planArgs() []string {
@@ -294,8 +305,8 @@ func (g *terragrunt) planArgs() []string {
 	return args
 }
 
-// readPlans reads the plan of each unit that has one.
-func (g *terragrunt) readPlans(dir string) error {
+// readPlans reads the plan of each unit that has one. That of a unit whose error was ignored is not whole.
+func (g *terragrunt) readPlans(dir string, e ended) error {
 	return fs.WalkDir(g.temp.root.FS(), dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != planName {
 			return err
@@ -308,6 +319,10 @@ func (g *terragrunt) readPlans(dir string) error {
 		raw, err := g.temp.read(name, maxPlanJSON)
 		if err == nil {
 			s, err = readPlan(raw, g.mode)
+		}
+		if e.result(unit) == unitIgnored {
+			g.h.Mask(s.secrets...)
+			return nil
 		}
 		if err != nil {
 			return stepFailed(stepPlan, fmt.Errorf("read the plan of unit %s: %w", unit, err))
@@ -438,7 +453,7 @@ func (g *terragrunt) backend(unit string) (found backendRecord, err error) {
 	return found, nil
 }
 
-// apply applies or destroys all units. A failure also lists the units that succeeded.
+// apply applies or destroys all units. The result is what each unit did, also of a run that failed or was interrupted.
 func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	args := []string{"apply", "-input=false"} // with --all, terragrunt adds -auto-approve
 	switch {
@@ -448,26 +463,26 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		args = append(args, "-refresh-only")
 	}
 	ended, err := g.run(ctx, stepApply, nil, args)
+	did, asPlanned := g.did(ended)
+	if all, mergeErr := mergePlans(did); mergeErr == nil && (len(did)+len(ended.units) > 0 || !ended.failed()) {
+		g.done, g.out.Changes, g.out.Truncated = &all.changes, &all.changes, all.truncated
+	}
 	if err != nil {
 		return "", g.keepErrored(ctx, err)
 	}
 	if ended.failed() {
-		maps.DeleteFunc(g.plans, func(unit string, _ summary) bool { return ended.result(unit) != unitSucceeded })
-		if all, err := mergePlans(g.plans); err == nil && len(ended.units) > 0 {
-			g.done = &all.changes
-		}
 		return "", g.keepErrored(ctx, ended.failure(stepApply))
 	}
-	g.done = g.out.Changes
 	g.out.Checks = nil // they were the plans', and the states of units are not read
 	var late []string
-	for _, unit := range ended.named(unitSucceeded) {
+	for _, unit := range ended.named(unitSucceeded, unitIgnored) {
 		info, err := g.root.root.Stat(unit)
 		if _, planned := g.plans[unit]; !planned && err == nil && info.IsDir() {
 			late = append(late, unit)
 		}
 	}
 	g.units = append(g.units, late...)
+	g.ignored = ended.named(unitIgnored)
 	states, _, _, err := g.places(late) // which were not known before
 	if err == nil && len(states) > 0 {
 		err = claimStates(ctx, g.h, g.j.Spec.Workflow, true, states...) // they are applied by now
@@ -475,10 +490,10 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said := fmt.Sprintf("%s, in %s", runtext.Changes(*g.done, true), text.Count(len(g.units), "unit"))
-	if len(late) > 0 {
-		g.out.Truncated = true
-		said += "; the changes of these units are only in the log, because they could not be planned before: " + text.Some(late, maxListed)
+	maps.DeleteFunc(did, func(unit string, _ summary) bool { return !ended.succeeded(unit) })
+	said := fmt.Sprintf("%s, in %s%s", runtext.Changes(*g.done, true), text.Count(len(did), "unit"), ended.leftOut())
+	if len(asPlanned) > 0 {
+		said += "; as planned, because the engine did not print what it did: " + text.Some(asPlanned, maxListed)
 	}
 	return said, nil
 }
@@ -503,6 +518,10 @@ func (g *terragrunt) output(ctx context.Context) (string, error) {
 		f, err := readOutputs(out.Bytes())
 		if code != 0 {
 			err = fmt.Errorf("exit code %d: %s", code, firstOf(string(said.bytes())))
+		}
+		if err != nil && slices.Contains(g.ignored, unit) {
+			g.h.Logf("the outputs of unit %s, whose error terragrunt ignored, cannot be read: %v", unit, err)
+			continue
 		}
 		if err != nil {
 			return "", stepFailed(stepOutput, fmt.Errorf("unit %s: %w", unit, err))
@@ -545,7 +564,7 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 		if context.Cause(ctx) != nil {
 			err = interrupted(ctx, " during "+step)
 		}
-		return ended{}, err
+		return ended{code: -1}, err
 	}
 	e := ended{code: code, printed: string(said.bytes()), root: g.j.Root}
 	raw, err := g.temp.read(report, maxReport)
@@ -553,7 +572,7 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 		e.units, err = readReport(raw, g.j.Root)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there is none where no unit could begin
-		return e, stepFailed(step, fmt.Errorf("the report of terragrunt cannot be read: %w", err))
+		return ended{code: -1}, stepFailed(step, fmt.Errorf("the report of terragrunt cannot be read: %w", err))
 	}
 	return e, nil
 }

@@ -117,8 +117,11 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 	const init = "init: terragrunt "
 
 	out, h := run(workflow.Update, nil, init, "plan: 1 to add, 2 outputs to change, in 1 unit; the others need outputs",
-		"apply: 1 added, 2 outputs changed, in 2 units; the changes of these units are only in the log", "output: 2 outputs")
-	if !out.Truncated || len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
+		"apply: 2 added, 2 outputs changed, in 2 units", "output: 2 outputs")
+	if got, want := addresses(out.Changes), []string{"create app/terraform_data.b", "create net/terraform_data.a"}; out.Truncated || !cmp.Equal(got, want) {
+		t.Errorf("update: cut %t, got %v, want %v", out.Truncated, got, want)
+	}
+	if len(out.Outputs) != 2 || out.Outputs[0].Name != "net/key" || out.Outputs[0].Value != nil || out.Outputs[1].Value != "first" {
 		t.Errorf("update: got %+v", out)
 	}
 	if out.Checks != nil {
@@ -261,6 +264,90 @@ func TestTerragrunt_WhatWasDoneIsToldOfAFailure(t *testing.T) {
 	}
 }
 
+// The plans of the stand-in would create x in a and b. What the wrapped program prints, and the report, say otherwise.
+func TestTerragrunt_ResultIsWhatUnitsDid(t *testing.T) {
+	const (
+		in     = `(cd "$PWD/UNIT" && "$TG_TF_PATH" apply)`
+		report = `echo '[{"Name":"a","Result":"succeeded"},{"Name":"b",B}]' >"$report"`
+		b      = "mkdir -p b/.terragrunt-cache/x/.terraform && cp b/.terraform/terraform.tfstate b/.terragrunt-cache/x/.terraform/"
+	)
+	both := lines(b, strings.ReplaceAll(in, "UNIT", "a"), strings.ReplaceAll(in, "UNIT", "b/.terragrunt-cache/x"))
+	for name, tc := range map[string]struct {
+		script, says string
+		want         []string
+		truncated    bool
+	}{
+		"both": {
+			lines(both, strings.ReplaceAll(report, "B", `"Result":"succeeded","Reason":"retry succeeded"`)), "1 changed, 2 added, in 2 units",
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, false,
+		},
+		"excluded": {
+			lines(strings.ReplaceAll(in, "UNIT", "a"), strings.ReplaceAll(report, "B", `"Result":"excluded","Reason":"exclude block"`)), "1 changed, 1 added, in 1 unit; excluded: b",
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x"}, false,
+		},
+		"ignored": {
+			lines("export END=1", both, strings.ReplaceAll(report, "B", `"Result":"succeeded","Reason":"error ignored","Cause":"known"`)), "1 changed, 2 added, in 1 unit; error ignored: b",
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, false,
+		},
+		"nothing printed": {
+			lines(strings.ReplaceAll(report, "B", `"Result":"excluded"`)), "1 added, in 1 unit; excluded: b; as planned, because the engine did not print what it did: a",
+			[]string{"create a/terraform_data.x"}, false,
+		},
+		"no report": {
+			strings.ReplaceAll(in, "UNIT", "a"), "1 changed, 2 added, in 2 units; as planned, because the engine did not print what it did: b",
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, false,
+		},
+	} {
+		j, h := standInJob(t, workflow.Update, tc.script)
+		fakeEngine(t, filepath.Join(j.EnginePath[0], "tofu"), "1.11.0", lines(
+			`apply) case $PWD in`,
+			`*/a) echo "terraform_data.x: Modifications complete after 1s"; echo "terraform_data.a: Creation complete after 0s"; echo "Apply complete! Resources: 1 added, 1 changed, 0 destroyed." ;;`,
+			`*) echo "terraform_data.x: Creation complete after 0s"; [ "$END" ] || echo "Apply complete! Resources: 1 added, 0 changed, 0 destroyed." ;; esac ;;`,
+		))
+		out, err := engine.Run(t.Context(), h, j)
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, h.text())
+			continue
+		}
+		if got := h.steps[2].Text; got != tc.says {
+			t.Errorf("%s: got %q, want %q", name, got, tc.says)
+		}
+		if got := addresses(out.Changes); !cmp.Equal(got, tc.want) || out.Truncated != tc.truncated {
+			t.Errorf("%s: got %q, cut %t, want %q", name, got, out.Truncated, tc.want)
+		}
+		if strings.Contains(tc.script, "TG_TF_PATH") && !strings.Contains(h.text(), "Modifications complete") {
+			t.Errorf("%s: the log does not have what the program printed:\n%s", name, h.text())
+		}
+	}
+}
+
+// The plan of a unit that failed is empty, because terragrunt could not show it.
+func TestTerragrunt_IgnoredErrorOfAPlan(t *testing.T) {
+	for _, op := range []workflow.Operation{workflow.Preview, workflow.Update} {
+		j, h := standInJob(t, op, `echo '[{"Name":"a","Result":"succeeded"},{"Name":"b","Result":"succeeded"}]' >"$report"`)
+		terragrunt := filepath.Join(j.EnginePath[0], "terragrunt")
+		script, err := os.ReadFile(terragrunt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := `: >"$json/b/tfplan.json"; echo '[{"Name":"a","Result":"succeeded"},{"Name":"b","Result":"succeeded","Reason":"error ignored"}]' >"$report"`
+		put(t, filepath.Dir(terragrunt), map[string]string{"terragrunt": strings.Replace(string(script), "\nelif", "\n"+plan+"\nelif", 1)})
+		h.policies = func(on engine.PolicyInputs) ([]api.PolicyResult, error) {
+			if want := "because terragrunt ignored an error: b"; !strings.Contains(on.Missing, want) || len(on.Inputs) != 1 {
+				t.Errorf("%s: policies have %+v, want %q", op, on, want)
+			}
+			return nil, nil
+		}
+		j.Spec.Policies = []api.Policy{{}}
+		if out, err := engine.Run(t.Context(), h, j); err != nil || out.Changes.Add != 1 {
+			t.Errorf("%s: got %+v, %v", op, out.Changes, err)
+		}
+		if got, want := h.steps[1].Text, "1 to add, in 1 unit; error ignored: b"; got != want {
+			t.Errorf("%s: got %q, want %q", op, got, want)
+		}
+	}
+}
+
 func TestTerragrunt_Refusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(j *engine.Job, h *host)
@@ -300,7 +387,7 @@ func standInJob(t *testing.T, op workflow.Operation, apply string) (engine.Job, 
 		`if [ "$2" = plan ]; then for u in a b; do mkdir -p "$json/$u" $u/.terraform; [ -e $u/up ] && echo '{"backend":{"type":"s3"}}' >$u/.terraform/terraform.tfstate`,
 		`[ -e $u/file ] && echo '{"backend":{"type":"local","config":{"path":"'"$(cat $u/file)"'"}}}' >$u/.terraform/terraform.tfstate`,
 		`echo '{"format_version":"1.2","resource_changes":[{"address":"terraform_data.x","mode":"managed","type":"terraform_data","change":{"actions":["create"]}}]}' >"$json/$u/tfplan.json"; done`,
-		"else", apply, "fi")})
+		`elif [ "$2" = output ]; then echo '{}'`, "else", apply, "fi")})
 	fakeEngine(t, filepath.Join(dir, "tofu"), "1.11.0", "")
 	if err := os.Chmod(filepath.Join(dir, "terragrunt"), 0o700); err != nil { //nolint:gosec // a program must be executable
 		t.Fatal(err)
