@@ -315,6 +315,15 @@ type ResourceChange struct {
 	Drifted  bool     `json:"drifted,omitempty" doc:"Whether it was changed outside the code"`
 }
 
+// UnitResult is the result of one unit of a Terragrunt run.
+type UnitResult struct {
+	Unit    string   `json:"unit" maxLength:"1000" doc:"Its path from the directory of the run" example:"app"`
+	Result  string   `json:"result" maxLength:"32" doc:"As Terragrunt reports it: succeeded, failed, early exit, excluded; also error ignored" example:"succeeded"`
+	Changes *Changes `json:"changes,omitempty" doc:"Counts of its changes, planned or made" example:"{\"add\":1,\"change\":0,\"destroy\":0}"`
+	Outputs int      `json:"outputs,omitempty" minimum:"0" maximum:"100000" doc:"How many outputs change or were changed"`
+	Planned bool     `json:"planned,omitempty" doc:"Whether the unit was applied and these changes are only its plan, because the engine did not print what it did"`
+}
+
 // OutputChange is an output that a plan changes, without its value.
 type OutputChange struct {
 	Name   string `json:"name" maxLength:"255" doc:"Name of the output" example:"subnet_id"`
@@ -362,6 +371,7 @@ type Result struct {
 	Lock             *Lock             `json:"lock,omitempty" doc:"A state lock that is still held"`
 	State            *StateFound       `json:"state,omitempty" doc:"Where the run found its engine's state; absent where it did not come to that"`
 	Plan             *PlanMade         `json:"plan,omitempty" doc:"The plan that a preview stored for its approval"`
+	Units            []UnitResult      `json:"units,omitempty" maxItems:"1000" doc:"With Terragrunt: the result of each unit"`
 	Inventory        *Inventory        `json:"inventory,omitempty" doc:"Of a scan: the content of the state"`
 	SensitiveOutputs *SensitiveOutputs `json:"sensitive_outputs,omitempty" doc:"With share_outputs: the artifact that has the values of sensitive outputs"`
 	Policies         []PolicyResult    `json:"policies,omitempty" maxItems:"50" doc:"Results of the policy groups that it was held to"`

@@ -270,7 +270,7 @@ func TestHide_MasksEveryTextOfAPlan(t *testing.T) {
 	checks := api.Checks{Failing: 1, Names: []string{"check." + secret}}
 	omitted := []string{secret}
 	before, _ := json.Marshal([]any{in, checks, omitted})
-	got, _ := json.Marshal(r.hide(api.Result{Changes: &in, Checks: &checks, OmittedOutputs: omitted}))
+	got, _ := json.Marshal(r.hide(api.Result{Changes: &in, Units: []api.UnitResult{{Unit: secret, Result: secret}}, Checks: &checks, OmittedOutputs: omitted}))
 	if strings.Contains(string(got), secret) {
 		t.Errorf("got %s", got)
 	}

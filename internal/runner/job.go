@@ -280,6 +280,11 @@ func (r *run) hide(in api.Result) api.Result {
 		}
 		in.Changes = &changes
 	}
+	in.Units = slices.Clone(in.Units)
+	for i := range in.Units {
+		hide(&in.Units[i].Unit, 1000)
+		hide(&in.Units[i].Result, 32)
+	}
 	if in.Inventory != nil {
 		inventory := *in.Inventory
 		inventory.Types = slices.Clone(inventory.Types)

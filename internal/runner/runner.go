@@ -344,7 +344,7 @@ func (r *run) work(ctx context.Context) (result api.Result) {
 func (r *run) conclude(ctx context.Context, out engine.Outcome, err error) api.Result {
 	// The outcome of a failed engine has only lasting changes. A successful one has all, also if a hook failed.
 	result := api.Result{
-		Outcome: workflow.Succeeded, Changes: out.Changes, Outputs: out.Outputs, OmittedOutputs: out.OmittedOutputs, Inventory: out.Inventory,
+		Outcome: workflow.Succeeded, Changes: out.Changes, Units: out.Units, Outputs: out.Outputs, OmittedOutputs: out.OmittedOutputs, Inventory: out.Inventory,
 		Lock: out.Lock, State: out.State, SensitiveOutputs: out.SensitiveOutputs, Policies: out.Policies, Checks: out.Checks, Truncated: out.Truncated,
 	}
 	if err == nil {

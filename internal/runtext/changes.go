@@ -65,6 +65,23 @@ func Changes(c api.Changes, did bool) string {
 	return strings.Join(out, ", ")
 }
 
+// Unit is the result of a unit and its changes: "1 added", "failed, 1 added", "excluded".
+func Unit(u api.UnitResult, did bool) string {
+	var said []string
+	if u.Result != "succeeded" {
+		said = append(said, cmp.Or(u.Result, "no result"))
+	}
+	if u.Changes != nil {
+		c := *u.Changes
+		c.Outputs = make([]api.OutputChange, u.Outputs)
+		said = append(said, Changes(c, did))
+	}
+	if u.Planned {
+		said = append(said, "as planned")
+	}
+	return strings.Join(said, ", ")
+}
+
 // Changed counts the changes of the plan of a run, or those that the run has made; empty where they are not known.
 func Changed(w api.Workflow) string {
 	c := w.Changes

@@ -118,3 +118,22 @@ func TestOutput_AValueOfSeveralLinesStandsInOne(t *testing.T) {
 		}
 	}
 }
+
+func TestUnit_ResultAndChanges(t *testing.T) {
+	one := &api.Changes{Add: 1}
+	for want, u := range map[string]api.UnitResult{
+		"1 added":             {Result: "succeeded", Changes: one},
+		"1 added, as planned": {Result: "succeeded", Changes: one, Planned: true},
+		"failed, 1 added":     {Result: "failed", Changes: one},
+		"2 outputs changed":   {Result: "succeeded", Changes: &api.Changes{}, Outputs: 2},
+		"excluded":            {Result: "excluded"},
+		"no result, 1 added":  {Changes: one},
+	} {
+		if got := runtext.Unit(u, true); got != want {
+			t.Errorf("%+v: got %q, want %q", u, got, want)
+		}
+	}
+	if got, want := runtext.Unit(api.UnitResult{Result: "succeeded", Changes: one}, false), "1 to add"; got != want {
+		t.Errorf("a plan: got %q, want %q", got, want)
+	}
+}

@@ -143,6 +143,10 @@ func Runs() (all []Run) {
 		r.Changes, r.Checks = &api.Changes{Add: 1}, &api.Checks{Failing: 3, Names: []string{"check.health", "module.web.check.dns"}}
 	}))
 	add("destroy", workflow.Succeeded, workflow.Destroy, changes(api.Changes{Destroy: 4}))
+	add("destroy with an excluded unit", workflow.Succeeded, workflow.Destroy, result(func(r *api.Result) {
+		r.Changes = &api.Changes{Destroy: 1, Resources: []api.ResourceChange{{Action: "delete", Address: "app/aws_eip.nat"}}}
+		r.Units = []api.UnitResult{{Unit: "app", Result: "succeeded", Changes: &api.Changes{Destroy: 1}, Outputs: 1}, {Unit: "net", Result: "excluded"}}
+	}))
 	add("state list", workflow.Succeeded, workflow.StateList, nothing)
 	add("scan without drift", workflow.Succeeded, "", as(workflow.InsightsScan, result(func(r *api.Result) {
 		r.Changes = &api.Changes{}

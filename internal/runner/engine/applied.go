@@ -148,6 +148,28 @@ func (g *terragrunt) applied() map[string]*applied {
 	return all
 }
 
+// listUnits lists the result of each unit. One that was interrupted has no result.
+func (g *terragrunt) listUnits(e ended, changes map[string]summary, asPlanned []string) {
+	g.out.Units = nil
+	names := slices.Collect(maps.Keys(changes))
+	for _, u := range e.units {
+		names = append(names, u.name)
+	}
+	slices.Sort(names)
+	var cut summary
+	for _, name := range slices.Compact(names) {
+		u := api.UnitResult{Unit: name, Result: e.result(name), Planned: slices.Contains(asPlanned, name)}
+		cut.cut(&u.Unit, maxAddress)
+		if s, ok := changes[name]; ok {
+			c := s.changes
+			u.Outputs, c.Resources, c.Outputs, u.Changes = min(len(c.Outputs), maxCounted), nil, nil, &c
+		}
+		g.out.Units = append(g.out.Units, u)
+	}
+	g.out.Units = fitting(&cut, g.out.Units, maxUnits, maxUnitBytes)
+	g.out.Truncated = g.out.Truncated || cut.truncated
+}
+
 // did is what each unit did that was applied. Where a unit succeeded and its program did not print that, it is its plan,
 // and the unit is in asPlanned.
 func (g *terragrunt) did(e ended) (did map[string]summary, asPlanned []string) {

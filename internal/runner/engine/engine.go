@@ -122,7 +122,8 @@ type Job struct {
 
 // Outcome is the result of a run; if the run failed, as far as it is known.
 type Outcome struct {
-	Changes          *api.Changes // if the run failed: those made before
+	Changes          *api.Changes     // if the run failed: those made before
+	Units            []api.UnitResult // of terragrunt
 	Outputs          []api.Output
 	OmittedOutputs   []string              // names of outputs that do not fit, the first ones
 	SensitiveOutputs *api.SensitiveOutputs // with the values of sensitive outputs, if the spec wants them

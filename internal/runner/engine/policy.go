@@ -27,7 +27,7 @@ func denied(s api.Spec, out Outcome, err error) Outcome {
 	kept := Outcome{Policies: out.Policies}
 	f, ok := errors.AsType[*Failure](err)
 	if ok && f.Reason == workflow.ReasonPolicyFailed && !workflow.ChangesState(s.Type, s.Operation) {
-		kept.Changes, kept.Truncated, kept.Checks = out.Changes, out.Truncated, out.Checks
+		kept.Changes, kept.Units, kept.Truncated, kept.Checks = out.Changes, out.Units, out.Truncated, out.Checks
 	}
 	return kept
 }

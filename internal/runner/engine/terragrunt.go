@@ -29,9 +29,11 @@ const (
 
 	planName = "tfplan.json" // of each unit, below the directory that --json-out-dir names
 
-	maxUnits  = 1000
-	maxReport = 16 << 20
-	maxCauses = 3 // units whose errors a failure shows
+	maxUnits     = 1000
+	maxUnitBytes = 40 << 10 // of the JSON of their results
+	maxCounted   = 100_000  // outputs of one unit
+	maxReport    = 16 << 20
+	maxCauses    = 3 // units whose errors a failure shows
 )
 
 // askTerragrunt are the arguments with which it prints its version.
@@ -90,7 +92,7 @@ func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if err != nil {
 		out := denied(j.Spec, g.out, err)
 		if g.done != nil {
-			out.Changes, out.Truncated = g.done, g.out.Truncated
+			out.Changes, out.Units, out.Truncated = g.done, g.out.Units, g.out.Truncated
 		}
 		return out, asFailure(ctx, err)
 	}
@@ -279,6 +281,7 @@ func (g *terragrunt) recordPlans(ctx context.Context, e ended) (string, error) {
 	}
 	c := all.changes
 	g.out.Changes, g.out.Truncated, g.out.Checks = &c, all.truncated, all.checks.result()
+	g.listUnits(e, g.plans, nil)
 	ignored := len(e.named(unitIgnored)) > 0
 	g.nothing = !e.failed() && !ignored && !all.truncated && len(c.Resources)+len(c.Outputs) == 0
 	if g.mode.scan {
@@ -466,6 +469,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	did, asPlanned := g.did(ended)
 	if all, mergeErr := mergePlans(did); mergeErr == nil && (len(did)+len(ended.units) > 0 || !ended.failed()) {
 		g.done, g.out.Changes, g.out.Truncated = &all.changes, &all.changes, all.truncated
+		g.listUnits(ended, did, asPlanned)
 	}
 	if err != nil {
 		return "", g.keepErrored(ctx, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runner/engine"
+	"github.com/dayfly-dev/dayfly/internal/runtext"
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
@@ -164,11 +165,54 @@ func TestTerragrunt_LifeOfATree(t *testing.T) {
 	}
 
 	run(workflow.Refresh, nil, init, "plan: no drift", "apply: no changes", "output: 2 outputs")
-	run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 1 to change", "apply: 1 changed, 1 output changed, in 2 units", "output")
+	run(workflow.Update, map[string]any{"word": "second"}, init, "plan: 1 to change", "apply: 2 changed, 1 output changed, in 2 units", "output")
 	out, _ = run(workflow.Destroy, nil, init, "plan: 2 to destroy, 2 outputs to change, in 2 units", "apply: 2 destroyed, 2 outputs changed, in 2 units")
 	if got, want := addresses(out.Changes), []string{"delete app/terraform_data.b", "delete net/terraform_data.a"}; !cmp.Equal(got, want) {
 		t.Errorf("destroy: got %v, want %v", got, want)
 	}
+}
+
+// A plan on mock outputs lists other changes than the apply makes.
+func TestTerragrunt_ExcludedIgnoredAndMocked(t *testing.T) {
+	backend := remote(t)
+	const (
+		exclude = "exclude {\n  if      = true\n  actions = [\"destroy\"]\n}\n"
+		ignore  = "errors {\n  ignore \"known\" {\n    ignorable_errors = [\".*planted failure.*\"]\n  }\n}\n"
+		failing = "resource \"terraform_data\" \"bad\" {\n  depends_on = [terraform_data.a]\n  provisioner \"local-exec\" {\n    command = \"echo planted failure; exit 3\"\n  }\n}\n"
+		refused = "variable \"absent\" { default = \"x\" }\nresource \"terraform_data\" \"bad\" {\n  lifecycle {\n    precondition {\n      condition     = var.absent != \"x\"\n      error_message = \"planted failure\"\n    }\n  }\n}\n"
+		counted = "variable \"name\" { type = string }\nresource \"terraform_data\" \"b\" {\n  count = var.name == \"first\" ? 2 : 1\n}\n"
+	)
+	tree := map[string]string{
+		"net/main.tf": backend("net") + netUnit, "net/terragrunt.hcl": "",
+		"app/main.tf": backend("app") + counted, "app/terragrunt.hcl": strings.Replace(needsNet, "../net\"", "../net\"\n  mock_outputs = { name = \"mock\" }\n  mock_outputs_allowed_terraform_commands = [\"plan\", \"validate\"]", 1),
+		"kept/main.tf": backend("kept") + netUnit, "kept/terragrunt.hcl": exclude,
+		"half/main.tf": backend("half") + netUnit + failing, "half/terragrunt.hcl": ignore,
+		"none/main.tf": backend("none") + refused, "none/terragrunt.hcl": ignore,
+	}
+	run := func(op workflow.Operation, plan, apply string, want, units []string) {
+		t.Helper()
+		j, h := treeJob(t, op, tree), newHost()
+		out, err := engine.Run(t.Context(), h, j)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", op, err, h.text())
+		}
+		if h.steps[1].Text != plan || h.steps[2].Text != apply {
+			t.Errorf("%s: got %q and %q, want %q and %q\n%s", op, h.steps[1].Text, h.steps[2].Text, plan, apply, h.text())
+		}
+		var got []string
+		for _, u := range out.Units {
+			got = append(got, u.Unit+": "+runtext.Unit(u, true))
+		}
+		if !cmp.Equal(addresses(out.Changes), want) || !cmp.Equal(got, units) {
+			t.Errorf("%s: got %q of %q, want %q of %q", op, addresses(out.Changes), got, want, units)
+		}
+	}
+	run(workflow.Update, "5 to add, 6 outputs to change, in 4 units; error ignored: none", "5 added, 4 outputs changed, in 3 units; error ignored: half, none",
+		[]string{"create app/terraform_data.b[0]", "create app/terraform_data.b[1]", "create half/terraform_data.a", "create kept/terraform_data.a", "create net/terraform_data.a"},
+		[]string{"app: 2 added", "half: error ignored, 1 added", "kept: 1 added, 2 outputs changed", "net: 1 added, 2 outputs changed", "none: error ignored, no changes"})
+	run(workflow.Destroy, "6 to destroy, 6 outputs to change, in 5 units", "5 destroyed, 4 outputs changed, in 4 units; excluded: kept",
+		[]string{"delete app/terraform_data.b[0]", "delete app/terraform_data.b[1]", "delete half/terraform_data.a", "delete half/terraform_data.bad", "delete net/terraform_data.a"},
+		[]string{"app: 2 destroyed", "half: 2 destroyed, 2 outputs changed", "kept: excluded", "net: 1 destroyed, 2 outputs changed", "none: no changes"})
 }
 
 func TestTerragrunt_PartialFailureIsToldPerUnit(t *testing.T) {
@@ -262,6 +306,9 @@ func TestTerragrunt_WhatWasDoneIsToldOfAFailure(t *testing.T) {
 	if got, want := addresses(out.Changes), []string{"create a/terraform_data.x"}; !cmp.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	if want := []api.UnitResult{{Unit: "a", Result: "succeeded", Changes: &api.Changes{Add: 1}, Planned: true}, {Unit: "b", Result: "failed"}}; !cmp.Equal(out.Units, want) {
+		t.Errorf("got %+v, want %+v", out.Units, want)
+	}
 }
 
 // The plans of the stand-in would create x in a and b. What the wrapped program prints, and the report, say otherwise.
@@ -275,27 +322,27 @@ func TestTerragrunt_ResultIsWhatUnitsDid(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script, says string
 		want         []string
-		truncated    bool
+		units        string
 	}{
 		"both": {
 			lines(both, strings.ReplaceAll(report, "B", `"Result":"succeeded","Reason":"retry succeeded"`)), "1 changed, 2 added, in 2 units",
-			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, false,
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, "a: 1 changed, 1 added; b: 1 added",
 		},
 		"excluded": {
 			lines(strings.ReplaceAll(in, "UNIT", "a"), strings.ReplaceAll(report, "B", `"Result":"excluded","Reason":"exclude block"`)), "1 changed, 1 added, in 1 unit; excluded: b",
-			[]string{"create a/terraform_data.a", "update a/terraform_data.x"}, false,
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x"}, "a: 1 changed, 1 added; b: excluded",
 		},
 		"ignored": {
 			lines("export END=1", both, strings.ReplaceAll(report, "B", `"Result":"succeeded","Reason":"error ignored","Cause":"known"`)), "1 changed, 2 added, in 1 unit; error ignored: b",
-			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, false,
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, "a: 1 changed, 1 added; b: error ignored, 1 added",
 		},
 		"nothing printed": {
 			lines(strings.ReplaceAll(report, "B", `"Result":"excluded"`)), "1 added, in 1 unit; excluded: b; as planned, because the engine did not print what it did: a",
-			[]string{"create a/terraform_data.x"}, false,
+			[]string{"create a/terraform_data.x"}, "a: 1 added, as planned; b: excluded",
 		},
 		"no report": {
 			strings.ReplaceAll(in, "UNIT", "a"), "1 changed, 2 added, in 2 units; as planned, because the engine did not print what it did: b",
-			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, false,
+			[]string{"create a/terraform_data.a", "update a/terraform_data.x", "create b/terraform_data.x"}, "a: no result, 1 changed, 1 added; b: no result, 1 added, as planned",
 		},
 	} {
 		j, h := standInJob(t, workflow.Update, tc.script)
@@ -312,8 +359,15 @@ func TestTerragrunt_ResultIsWhatUnitsDid(t *testing.T) {
 		if got := h.steps[2].Text; got != tc.says {
 			t.Errorf("%s: got %q, want %q", name, got, tc.says)
 		}
-		if got := addresses(out.Changes); !cmp.Equal(got, tc.want) || out.Truncated != tc.truncated {
+		if got := addresses(out.Changes); !cmp.Equal(got, tc.want) || out.Truncated {
 			t.Errorf("%s: got %q, cut %t, want %q", name, got, out.Truncated, tc.want)
+		}
+		var units []string
+		for _, u := range out.Units {
+			units = append(units, u.Unit+": "+runtext.Unit(u, true))
+		}
+		if got := strings.Join(units, "; "); got != tc.units {
+			t.Errorf("%s: got units %q, want %q", name, got, tc.units)
 		}
 		if strings.Contains(tc.script, "TG_TF_PATH") && !strings.Contains(h.text(), "Modifications complete") {
 			t.Errorf("%s: the log does not have what the program printed:\n%s", name, h.text())

@@ -136,6 +136,9 @@ func shown(style term.Style, w api.Workflow, now time.Time) string {
 		fmt.Fprintf(&b, "  %s %s\n", style.Step(s.Status), term.Clean(runtext.Step(s)))
 	}
 	if r := w.Result; r != nil {
+		for _, u := range r.Units {
+			fmt.Fprintf(&b, "  unit %s: %s\n", term.Clean(u.Unit), term.Clean(runtext.Unit(u, workflow.ChangesState(w.Type, w.Operation))))
+		}
 		if r.Changes != nil {
 			for _, c := range r.Changes.Resources {
 				fmt.Fprintf(&b, "  %-8s %s\n", term.Clean(runtext.Action(c.Action)), term.Clean(c.Address))
