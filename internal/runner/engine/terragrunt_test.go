@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -399,6 +400,25 @@ func TestTerragrunt_IgnoredErrorOfAPlan(t *testing.T) {
 		if got, want := h.steps[1].Text, "1 to add, in 1 unit; error ignored: b"; got != want {
 			t.Errorf("%s: got %q, want %q", op, got, want)
 		}
+	}
+}
+
+func TestTerragrunt_InterruptedRunListsWhatWasDone(t *testing.T) {
+	j, h := standInJob(t, workflow.Update, `(cd a && "$TG_TF_PATH" apply); echo waits; exec sleep 60`)
+	fakeEngine(t, filepath.Join(j.EnginePath[0], "tofu"), "1.11.0", `apply) echo "terraform_data.other: Creation complete after 0s" ;;`)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	h.onLine = func(said string) {
+		if strings.Contains(said, "waits") {
+			stop()
+		}
+	}
+	out, err := engine.Run(ctx, h, j)
+	if f := failure(t, err); f.Reason != workflow.ReasonInterrupted {
+		t.Errorf("got %s %q", f.Reason, f.Detail)
+	}
+	if got, want := addresses(out.Changes), []string{"create a/terraform_data.other"}; !cmp.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
