@@ -86,12 +86,12 @@ const thing = "variable \"size\" {\n  default = 0\n}\nresource \"terraform_data\
 
 // rootModules call a module and share a file by a link; each has a state of its own.
 func rootModules(states string, count int) repository {
-	files := map[string]string{"modules/thing/main.tf": thing, "shared/versions.tf": "terraform {\n  required_version = \">= 1.6\"\n}\n"}
+	files := map[string]string{"modules/thing/main.tf": thing, "common/versions.tf": "terraform {\n  required_version = \">= 1.6\"\n}\n"}
 	var want, dirs []string
 	for i := range count {
 		name := fmt.Sprintf("root-%02d", i)
 		files["live/"+name+"/main.tf"] = fmt.Sprintf("terraform {\n  backend \"http\" {\n    address = %q\n  }\n}\nmodule \"thing\" {\n  source = \"../../modules/thing\"\n  size = %d\n}\n", states+"/"+name, i)
-		files["live/"+name+"/versions.tf"] = "->../../shared/versions.tf"
+		files["live/"+name+"/versions.tf"] = "->../../common/versions.tf"
 		want, dirs = append(want, "live-"+name), append(dirs, "live/"+name)
 	}
 	return repository{files: files, programs: []string{"tofu"}, discover: []string{"--engine", "tofu"}, want: want, hand: func(r *repository) {
