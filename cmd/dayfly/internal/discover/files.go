@@ -105,7 +105,13 @@ func (f *file) read(content []byte) {
 func (w *walk) pairFiles(files []*file, roots []*module) {
 	for _, f := range files {
 		own, elsewhere := w.ownerOf(f.name, roots)
-		if elsewhere != "" {
+		from := f.name
+		if own != nil {
+			from = own.rel(f.name)
+		}
+		if home := below(path.Dir(from), exampleHomes); home != "" {
+			w.passOver(f.name, "it lies below "+home+", with values to copy or to try")
+		} else if elsewhere != "" {
 			w.passOver(f.name, "it lies in "+elsewhere+", which is no root module")
 		} else if why := f.pair(own, roots); why != "" {
 			w.passOver(f.name, why)

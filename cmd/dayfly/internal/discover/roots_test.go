@@ -136,6 +136,11 @@ func TestTree_FilesWithValues(t *testing.T) {
 			map[string]string{"app/main.tf": partial + "variable \"region\" {}", "config/region.tfvars": "region = 1"},
 			map[string]string{"app": "../config/region.tfvars"}, nil,
 		},
+		"files of tests and examples": {
+			map[string]string{"app/main.tf": s3 + needs, "app/terraform.tfvars": "size = 1", "app/examples/dev.tfvars": "size = 1", "tests/app/prod.tfvars": "size = 1", "examples/x/main.tf": s3 + needs, "examples/x/prod.tfvars": "size = 2"},
+			map[string]string{"app": ""},
+			map[string]string{"app/examples/dev.tfvars": "it lies below examples", "tests/app/prod.tfvars": "it lies below tests", "examples/x/prod.tfvars": "it lies below examples"},
+		},
 		"files of nobody": {
 			map[string]string{"app/main.tf": s3 + resource, "app/x.tfvars": "y = 1", "modules/m/main.tf": resource, "modules/m/test.tfvars": "a = 1", "a.tfbackend": bucket, "app/git.tfvars": "\x00GITCRYPT\x00", "app/sops.tfvars.json": `{"a": "ENC[AES256_GCM,data:x]"}`, "app/prod.tfvars.enc": "x"},
 			map[string]string{"app": ""},
