@@ -79,7 +79,10 @@ func (s *unitScan) attribute(name string, value cursor) {
 	switch name {
 	case "terraform.source":
 		s.Sourced = true
-		if p, ok := value.path(); ok && p.Local() {
+		choice := value
+		if p, ok := value.path(); !ok {
+			s.Source = choice.local()
+		} else if p.Local() {
 			s.Source = &p
 		}
 	case "include.path":
@@ -150,6 +153,17 @@ func (c *cursor) path() (p UnitPath, ok bool) {
 	ok = c.take(hclsyntax.TokenTemplateSeqEnd)
 	p.Path += c.text(hclsyntax.TokenQuotedLit)
 	return p, ok && c.take(hclsyntax.TokenCQuote)
+}
+
+// local is the first path in the rest of a line, as in a choice between the code beside the unit
+// and a released version of it; nil: there is none.
+func (c *cursor) local() *UnitPath {
+	for ; len(c.tokens) > 0 && c.tokens[0].Type != hclsyntax.TokenNewline; c.tokens = c.tokens[1:] {
+		if p, ok := (&cursor{c.tokens}).path(); ok && strings.HasPrefix(p.Path, ".") {
+			return &p
+		}
+	}
+	return nil
 }
 
 // call reads the call of a function.

@@ -57,6 +57,21 @@ func TestReadUnit_PathsThatCanBeReadWithoutTerragrunt(t *testing.T) {
 	}
 }
 
+func TestReadUnit_AChoiceOfSources(t *testing.T) {
+	for source, want := range map[string]*engine.UnitPath{
+		`"${get_env("ENV") == "prod" ? "git::https://example.com/m.git//app?ref=v1" : "../../modules//app"}"`: {Path: "../../modules//app"},
+		`local.released ? "git::https://example.com/m.git" : "./app"`:                                         {Path: "./app"},
+		`"${local.base}//app"`:              nil,
+		`"../modules//${local.app}"`:        nil,
+		"local.app\n  extra = \"../other\"": nil,
+	} {
+		got := engine.ReadUnit([]byte("terraform {\n  source = "+source+"\n}\n"), "terragrunt.hcl")
+		if diff := cmp.Diff(want, got.Source); diff != "" || !got.Sourced {
+			t.Errorf("%s (-want +got):\n%s", source, diff)
+		}
+	}
+}
+
 func FuzzReadUnit(f *testing.F) {
 	f.Add([]byte(unitFile))
 	f.Add([]byte("include \"x\" { path = \"${find_in_parent_folders("))
