@@ -127,12 +127,18 @@ func (m *module) workspace(s source, why string, v variant) Workspace {
 	if others := m.others(v); len(others) > 0 {
 		w.Notes = append(w.Notes, "choose files of variables, or none, with var_files: "+text.Some(m.rels(others), maxFiles))
 	}
+	s.widen(m.dir, &w)
+	return w
+}
+
+// widen makes the source of a workspace hold all that its code names by a path, or says which places of the repository
+// that is.
+func (s source) widen(dir string, w *Workspace) {
 	if w.Source.Git != nil {
-		s.fromGit(m.dir, &w)
+		s.fromGit(dir, w)
 	} else if uses := Widen(&w.Workspace); uses != "" {
 		w.Notes = append(w.Notes, "it uses "+uses+": all of the directory of its source is copied")
 	}
-	return w
 }
 
 // others are the files of a root module that none of its workspaces reads, because their names do not say for which

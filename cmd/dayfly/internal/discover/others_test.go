@@ -123,10 +123,11 @@ func TestTree_EachStackOfPulumiIsAWorkspace(t *testing.T) {
 		"apart/Pulumi.yml":               "name: apart\nruntime: go\nstackConfigDir: stacks\n", "apart/stacks/Pulumi.eu.yml": "",
 		"state/Pulumi.yaml": "name: state\nruntime: go\nbackend: {url: \"file://.\"}\n", "state/.pulumi/stacks/state/old.json": "{}",
 		"new/Pulumi.yaml": "name: new\nruntime: go\n", "bad/Pulumi.yaml": "name: [",
+		"web/Pulumi.yaml": "name: web\nruntime: nodejs\n", "web/Pulumi.dev.yaml": "", "web/package.json": `{"dependencies": {"lib": "file:../lib"}}`, "lib/package.json": "{}",
 	})
 	want := map[string]string{
 		"net-prod": "pulumi net, stack prod", "net-dev": "pulumi net, stack dev", "apart-eu": "pulumi apart, stack eu",
-		"state-old": "pulumi state, stack old", "new": "pulumi new, stack dev",
+		"state-old": "pulumi state, stack old", "new": "pulumi new, stack dev", "web-dev": "pulumi . // web, stack dev",
 		"-net/node_modules": "it has the code of others", "-bad": "Pulumi.yaml is not YAML",
 	}
 	found := find(t, dir, discover.Options{})
@@ -138,7 +139,7 @@ func TestTree_EachStackOfPulumiIsAWorkspace(t *testing.T) {
 	if diff := cmp.Diff(want, shown(t, dir, find(t, dir, discover.Options{Workspaces: []string{"a", "b"}}))); diff != "" {
 		t.Errorf("with chosen stacks (-want +got):\n%s", diff)
 	}
-	for name, part := range map[string]string{"net-prod": "PULUMI_CONFIG_PASSPHRASE", "new": "write the right one into state.workspace", "state-old": "--take-over", "apart-eu": "PULUMI_ACCESS_TOKEN"} {
+	for name, part := range map[string]string{"net-prod": "PULUMI_CONFIG_PASSPHRASE", "new": "write the right one into state.workspace", "state-old": "--take-over", "apart-eu": "PULUMI_ACCESS_TOKEN", "web-dev": "it uses ../lib"} {
 		i := slices.IndexFunc(found.Workspaces, func(w discover.Workspace) bool { return w.Name == name })
 		if notes := strings.Join(found.Workspaces[i].Notes, "\n"); !strings.Contains(notes, part) {
 			t.Errorf("%s: notes %q, want %q among them", name, notes, part)

@@ -101,6 +101,7 @@ func (p *pulumi) workspace(fsys fs.FS, s source, stack, why string) Workspace {
 		w.Name += "-" + path.Base(stack)
 	}
 	w.Project, w.Engine, w.Source, w.State = s.Project, api.EnginePulumi, s.of(p.dir), &api.State{Workspace: stack}
+	s.widen(p.dir, &w)
 	switch {
 	case strings.HasPrefix(p.code.Backend, "file:"):
 		note("its backend %s is a directory of one machine: Dayfly keeps the state itself. The first run takes one beside the code over with --take-over; bring any other with pulumi stack export and import", p.code.Backend)

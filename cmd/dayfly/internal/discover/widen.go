@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
-	"github.com/dayfly-dev/dayfly/internal/runner/engine"
 )
 
 // Bounds of what is read to find out where the code of a root module lies.
@@ -65,7 +64,7 @@ func usedBy(root, engineName string, varFiles []string) *used {
 	}
 	for todo := []string{root}; len(todo) > 0; todo = todo[1:] {
 		u.links(todo[0])
-		for _, source := range engine.ReadCode(os.DirFS(todo[0]), ".", engineName).Modules {
+		for _, source := range u.calls(todo[0], engineName) {
 			if module := u.module(todo[0], source); module != "" {
 				todo = append(todo, module)
 			}

@@ -13,10 +13,10 @@ import (
 )
 
 // widened compares the source of a root module of the tree top with the directory that is wanted; empty: as it is.
-func widened(t *testing.T, name, top, module, dir, uses string) {
+func widened(t *testing.T, engine, name, top, module, dir, uses string) {
 	t.Helper()
 	root := filepath.Join(top, module)
-	w := api.Workspace{RunSettings: api.RunSettings{Engine: api.EngineTerraform, Source: api.Source{Directory: root}}}
+	w := api.Workspace{RunSettings: api.RunSettings{Engine: engine, Source: api.Source{Directory: root}}}
 	want := w.Source
 	if dir != "" {
 		path, _ := filepath.Rel(filepath.Join(top, dir), root)
@@ -56,7 +56,7 @@ func TestWiden_TakesTheNearestDirectoryOfAllModules(t *testing.T) {
 			"repo/envs/prod/main.tf": tc.main, "repo/envs/prod/own/main.tf": "", "repo/envs/prod/deep/main.tf": call("../../../modules/vpc"),
 			"repo/envs/modules/vpc/main.tf": "", "repo/modules/vpc/main.tf": "", "repo/modules/loop/main.tf": call("../loop") + call("../../envs/prod"), "repo/file": "",
 		})
-		widened(t, name, top, "repo/envs/prod", tc.dir, tc.uses)
+		widened(t, api.EngineTerraform, name, top, "repo/envs/prod", tc.dir, tc.uses)
 	}
 }
 
@@ -90,6 +90,35 @@ func TestWiden_TakesTheTargetsOfLinks(t *testing.T) {
 		files := maps.Clone(shared)
 		files["repo/live/net/main.tf"], files["repo/live/net/"+tc.file] = "", tc.content
 		top := tree(t, files)
-		widened(t, name, top, "repo/live/net", tc.dir, tc.uses)
+		widened(t, api.EngineTerraform, name, top, "repo/live/net", tc.dir, tc.uses)
+	}
+}
+
+func TestWiden_TakesThePackagesBesideAProgram(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files     map[string]string // below repo
+		dir, uses string
+	}{
+		"none":                  {map[string]string{"apps/api/package.json": `{"dependencies": {"a": "^1.0"}}`}, "", ""},
+		"a file":                {map[string]string{"apps/api/package.json": `{"dependencies": {"a": "file:../lib"}}`}, "repo/apps", "../lib"},
+		"a link, by another":    {map[string]string{"apps/api/package.json": `{"devDependencies": {"a": "link:../lib"}}`, "apps/lib/package.json": `{"dependencies": {"b": "file:../../libs/b"}}`}, "repo", "../lib"},
+		"an archive":            {map[string]string{"apps/api/package.json": `{"dependencies": {"a": "file:../../a-1.0.tgz"}}`, "a-1.0.tgz": ""}, "repo", "../../a-1.0.tgz"},
+		"a workspace of pnpm":   {map[string]string{"apps/api/package.json": `{"dependencies": {"a": "workspace:*"}}`, "pnpm-workspace.yaml": ""}, "repo", "../.."},
+		"a workspace of npm":    {map[string]string{"apps/api/package.json": "{}", "package.json": `{"workspaces": ["apps/*"]}`}, "repo", "../.."},
+		"a workspace of yarn":   {map[string]string{"apps/api/package.json": "{}", "package.json": `{"workspaces": {"packages": ["apps/**"]}}`}, "repo", "../.."},
+		"a workspace of others": {map[string]string{"apps/api/package.json": "{}", "package.json": `{"workspaces": ["libs/*"]}`, "pnpm-workspace.yaml": ""}, "", ""},
+		"a path of uv":          {map[string]string{"apps/api/pyproject.toml": "[tool.uv.sources]\na = { path = \"../lib\", editable = true }\n# b = { path = \"../../libs/b\" }\n"}, "repo/apps", "../lib"},
+		"a workspace of uv":     {map[string]string{"apps/api/pyproject.toml": "[tool.uv.sources]\na = { workspace = true }\n", "pyproject.toml": "[tool.uv.workspace]\nmembers = [\"apps/*\"]\n"}, "repo", "../.."},
+		"a path of poetry":      {map[string]string{"apps/api/pyproject.toml": "[tool.poetry.dependencies]\na = {path = '../../libs/b'}\n"}, "repo", "../../libs/b"},
+		"requirements":          {map[string]string{"apps/api/requirements.txt": "pulumi>=3\n-e ../lib\n"}, "repo/apps", "../lib"},
+		"a module of Go":        {map[string]string{"apps/api/go.mod": "module x\n\nreplace example.com/b => ../../libs/b\n// replace c => ../../..\n"}, "repo", "../../libs/b"},
+		"what is not there":     {map[string]string{"apps/api/package.json": `{"dependencies": {"a": "file:../none", "b": 5}}`, "apps/api/requirements.txt": "../none"}, "", ""},
+		"out of the repository": {map[string]string{"apps/api/package.json": "{}", "../package.json": `{"workspaces": ["repo/apps/*"]}`}, "", ""},
+	} {
+		files := map[string]string{"repo/.git/HEAD": "", "repo/apps/api/Pulumi.yaml": "name: api\nruntime: nodejs\n", "repo/apps/lib/x": "", "repo/libs/b/x": ""}
+		for file, content := range tc.files {
+			files[filepath.Join("repo", file)] = content
+		}
+		widened(t, api.EnginePulumi, name, tree(t, files), "repo/apps/api", tc.dir, tc.uses)
 	}
 }
