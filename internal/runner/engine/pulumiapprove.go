@@ -167,11 +167,12 @@ func beyondPlan(failed error) error {
 	if !ok {
 		return failed
 	}
-	before, _, found := strings.Cut(f.Detail, " violates plan")
-	if !found {
-		return failed
+	for says, plainly := range map[string]string{" violates plan": " violates the approved plan", " is not allowed by the plan": " is not allowed by the approved plan"} {
+		if before, _, found := strings.Cut(f.Detail, says); found {
+			beyond := *f
+			beyond.Detail = before + plainly + ", so the update ended there; what it did before stays done. Make a new preview"
+			return &beyond
+		}
 	}
-	beyond := *f
-	beyond.Detail = before + " would be changed otherwise than in the approved plan, so the update ended there; what it did before stays done. Make a new preview"
-	return &beyond
+	return failed
 }

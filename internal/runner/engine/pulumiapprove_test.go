@@ -113,7 +113,7 @@ func TestPulumi_ProgramThatChangesItsMind(t *testing.T) {
 		reason                  workflow.Reason
 	}{
 		"at the check":  {withResources("t", "y"), "", "the SHA-256 of the planned changes' summary", workflow.ReasonPlanStale},
-		"at the update": {withResources("t", "x"), "1", "::a would be changed otherwise than in the approved plan, so the update ended there", workflow.ReasonStepFailed},
+		"at the update": {withResources("t", "x"), "1", "::a violates the approved plan, so the update ended there", workflow.ReasonStepFailed},
 	} {
 		approved, applying, _ := stackPlanned(t, h, preview, workflow.Update, withResources("t", "x"))
 		put(t, approved.Root, map[string]string{"Pulumi.yaml": tc.program}) // as a program does that reads the world
