@@ -397,14 +397,19 @@ func TestPulumi_InstallIsLeftOut(t *testing.T) {
 }
 
 // A plugin that was killed is named as that: pulumi itself only says that a call broke off.
-func TestPulumi_ExplainsThatAPluginEnded(t *testing.T) {
+func TestPulumi_ExplainsErrors(t *testing.T) {
 	h := withStandIn(t)
-	for said, killed := range map[string]bool{
-		"error reading from server: EOF": true, "an unhandled error occurred: Program exited unexpectedly: signal: killed": true, "the program has no idea": false,
+	const killed, reference = "a plugin of pulumi was killed", "name outputs of other workspaces under inputs"
+	for said, explained := range map[string]string{
+		"error reading from server: EOF": killed, "an unhandled error occurred: Program exited unexpectedly: signal: killed": killed,
+		`Preview failed: unknown stack "organization/net/prod"`: reference, "the program has no idea": "",
 	} {
 		_, err := engine.Run(t.Context(), &host{path: h.path, env: h.env}, pulumiJob(t, h, workflow.Update, withResources("s", "x")+"\nfails: '"+said+"'"))
-		if f := failure(t, err); !strings.Contains(f.Detail, said) || strings.Contains(f.Detail, "a plugin of pulumi was killed") != killed {
-			t.Errorf("%s: got %s", said, f.Detail)
+		f := failure(t, err)
+		for _, sentence := range []string{killed, reference} {
+			if !strings.Contains(f.Detail, said) || strings.Contains(f.Detail, sentence) != (sentence == explained) {
+				t.Errorf("%s: got %s", said, f.Detail)
+			}
 		}
 	}
 }

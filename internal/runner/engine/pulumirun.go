@@ -290,8 +290,11 @@ func (p *pulumi) exited(step string, code int, printed string) error {
 		detail += ": " + lockSentence(lock, p.j.Spec.Workspace)
 	} else if first := pulumiError(printed); first != "" {
 		detail += ": " + first
-		if pluginEnded().MatchString(first) {
+		switch {
+		case pluginEnded().MatchString(first):
 			detail += "; a plugin of pulumi was killed or crashed: see whether the memory of the run was enough for it"
+		case strings.Contains(first, "unknown stack "):
+			detail += "; a stack that Dayfly keeps has a backend of its own: name outputs of other workspaces under inputs, instead of a stack reference"
 		}
 	} else {
 		detail += "; its log has the cause"
