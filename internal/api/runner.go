@@ -54,10 +54,11 @@ const (
 	knowsOptions    = "options"
 	knowsFiles      = "files"
 	knowsHooks      = "hooks"
-	knowsInputs     = "inputs"       // to get sensitive outputs of other workspaces
-	knowsSteps      = "secret_steps" // to keep a secret from the steps that do not get it
-	knowsNoInstall  = "no_install"   // to leave out pulumi install
-	KnowsPolicies   = "policies"     // to hold its run to policies, and to evaluate a state
+	knowsInputs     = "inputs"        // to get sensitive outputs of other workspaces
+	knowsSecure     = "inputs_pulumi" // the same with this engine: encrypted by its stack
+	knowsSteps      = "secret_steps"  // to keep a secret from the steps that do not get it
+	knowsNoInstall  = "no_install"    // to leave out pulumi install
+	KnowsPolicies   = "policies"      // to hold its run to policies, and to evaluate a state
 )
 
 // RunnerKnows is the features that a runner of this version names at its start.
@@ -66,7 +67,7 @@ func RunnerKnows() []string {
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPlanOf,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPlanOf, knowsSecure,
 	}
 }
 
@@ -86,7 +87,7 @@ func (s Spec) Needs() []string {
 			feature == knowsFlags && len(s.Flags) > 0, feature == knowsVarFiles && len(s.VarFiles) > 0, feature == knowsOptions && s.Options != nil,
 			feature == knowsAbove && slices.ContainsFunc(slices.Concat(s.VarFiles, s.asked().VarFiles), above),
 			feature == knowsFiles && len(s.Files) > 0, feature == knowsHooks && len(s.Hooks) > 0,
-			feature == knowsInputs && slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive }),
+			feature == knowsInputs && s.takesSensitive(), feature == knowsSecure && s.takesSensitive() && s.Engine == EnginePulumi,
 			feature == knowsNoInstall && s.Install != nil && !*s.Install,
 			feature == KnowsPolicies && (len(s.Policies) > 0 || s.Type == workflow.PolicyEvaluation),
 			feature == knowsSteps && slices.ContainsFunc(s.Secrets, func(one Secret) bool { return len(one.Steps) > 0 }):
@@ -98,6 +99,11 @@ func (s Spec) Needs() []string {
 
 // keepsPlan says that the run stores a plan for its approval, or applies one.
 func (s Spec) keepsPlan() bool { return s.For != "" || s.Plan != nil }
+
+// takesSensitive says that the run gets sensitive outputs of other workspaces.
+func (s Spec) takesSensitive() bool {
+	return slices.ContainsFunc(s.Inputs, func(one WorkspaceInput) bool { return one.Sensitive })
+}
 
 // asked are the options of the run; never nil.
 func (s Spec) asked() *Options { return cmp.Or(s.Options, &Options{}) }

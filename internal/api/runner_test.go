@@ -2,10 +2,24 @@ package api_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 )
+
+// An older runner would write the value into the settings of the stack as it is.
+func TestNeeds_SensitiveInputsOfPulumi(t *testing.T) {
+	for engine, want := range map[string][]string{api.EnginePulumi: {"inputs", "inputs_pulumi"}, api.EngineTofu: {"inputs"}} {
+		for _, sensitive := range []bool{true, false} {
+			spec := api.Spec{RunSettings: api.RunSettings{Engine: engine}, Inputs: []api.WorkspaceInput{{Workspace: "net", Output: "token", Sensitive: sensitive}}}
+			got := slices.DeleteFunc(spec.Needs(), func(name string) bool { return !strings.HasPrefix(name, "inputs") })
+			if sensitive != slices.Equal(got, want) || !sensitive && len(got) > 0 {
+				t.Errorf("%s, %v: got %q", engine, sensitive, got)
+			}
+		}
+	}
+}
 
 // A runner that does not know such paths would refuse the run as its own mistake.
 func TestNeeds_FilesAboveTheRootModule(t *testing.T) {

@@ -239,10 +239,6 @@ func TestWorkspace_MistakesInInputsNameTheirField(t *testing.T) {
 			takes("network.a", "network.b", "network.c")(ws)
 			ws.Variables = map[string]any{"c": 1}
 		},
-		"inputs[0].sensitive": func(ws *api.Workspace) {
-			takes("network.a!")(ws)
-			ws.Engine, ws.Commands, ws.State = api.EnginePulumi, nil, &api.State{Workspace: "dev"}
-		},
 		"after[1]": after("network", "network"),
 		"inputs":   func(ws *api.Workspace) { ws.Inputs = make([]api.WorkspaceInput, 51) },
 		"after":    func(ws *api.Workspace) { ws.After = make([]string, 51) },
@@ -252,6 +248,14 @@ func TestWorkspace_MistakesInInputsNameTheirField(t *testing.T) {
 			t.Errorf("got %v, want a refusal of %s", err, field)
 		}
 	}
+}
+
+func TestInputs_PulumiTakesSensitiveOnes(t *testing.T) {
+	w := newWorld(t, memory.New())
+	w.workspace("network")
+	w.must(w.put(w.admin, "cluster", takes("network.a!"), func(ws *api.Workspace) {
+		ws.Engine, ws.Commands, ws.State = api.EnginePulumi, nil, &api.State{Workspace: "dev"}
+	}))
 }
 
 // A number reaches the code as it was written, from a workspace's variables and from another workspace's outputs.

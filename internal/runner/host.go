@@ -153,7 +153,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	log := h.r.stream()
 	spec := child.Spec{
 		Path: c.Args[0], Args: c.Args[1:], Dir: c.Dir, Env: slices.Concat(h.env, c.Env, h.roleEnv),
-		Stdout: c.Stdout, Stderr: c.Stderr,
+		Stdin: c.Stdin, Stdout: c.Stdout, Stderr: c.Stderr,
 		User: h.r.cfg.Engine, NoNewPrivileges: true,
 	}
 	if spec.Stdout == nil {

@@ -56,8 +56,6 @@ func checkInput(field string, w *api.Workspace, in api.WorkspaceInput, taken map
 		return workflow.Invalid(field+".variable", "%s is not the name of a variable: say in %s.variable which one gets the output", text.Quote(name, 64), field)
 	case taken[name]:
 		return workflow.Invalid(field+".variable", "variable %s gets two outputs: give each output a variable of its own", name)
-	case in.Sensitive && w.Engine == api.EnginePulumi:
-		return workflow.Invalid(field+".sensitive", "pulumi keeps the configuration of each run in the history of its stack, where the value would outlive the run: name a secret in secrets instead")
 	case in.Preview && !in.Sensitive:
 		return workflow.Invalid(field+".preview", "preview goes with sensitive: every run gets an output that is not sensitive")
 	}

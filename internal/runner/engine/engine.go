@@ -76,6 +76,7 @@ type Command struct {
 	Args   []string  // the binary's path and its arguments
 	Dir    string    // where it runs
 	Env    []string  // KEY=VALUE, in addition to the environment that the runner builds
+	Stdin  io.Reader // in memory, so that reading it never waits; nil: /dev/null
 	Stdout io.Writer // nil: the log
 	Stderr io.Writer // nil: the log
 	Quiet  bool      // do not write the command line to the log

@@ -89,7 +89,7 @@ func (h *host) Exec(ctx context.Context, c engine.Command) (int, error) {
 	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
 	cmd.Dir = c.Dir
 	cmd.Env = slices.Concat([]string{"PATH=" + h.path, "HOME=" + os.TempDir()}, h.env, c.Env)
-	cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	if cmd.Stdout == nil {
 		cmd.Stdout = stream{h}
 	}

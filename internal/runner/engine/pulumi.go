@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -181,6 +182,9 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 			return "", err
 		}
 	}
+	if err := p.writeSecrets(ctx); err != nil {
+		return "", err
+	}
 	runs := !p.mode.refreshOnly && !p.mode.destroy || p.was.dynamic() // the others do not run the program
 	if wanted := p.j.Spec.Install; runs && (wanted == nil || *wanted) {
 		if err := p.install(ctx); err != nil {
@@ -312,7 +316,13 @@ func (p *pulumi) writeSettings() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
-	settings, err := withSettings(raw, p.project, variablesOf(p.j.Spec), p.was.Secrets)
+	variables := variablesOf(p.j.Spec)
+	for _, in := range p.j.Spec.Inputs {
+		if in.Sensitive {
+			delete(variables, cmp.Or(in.Variable, in.Output)) // it is encrypted when there is a stack
+		}
+	}
+	settings, err := withSettings(raw, p.project, variables, p.was.Secrets)
 	if err == nil && settings != nil {
 		if err = p.root.mkdirs(path.Dir(file)); err == nil {
 			raw, err = settings, p.root.write(file, settings)
@@ -321,6 +331,29 @@ func (p *pulumi) writeSettings() error {
 	p.settings = sha256Hex(raw)
 	if err != nil {
 		return fmt.Errorf("settings of the stack in %s: %w", file, err)
+	}
+	return nil
+}
+
+// writeSecrets lets pulumi encrypt the sensitive outputs of other workspaces into the settings of the stack. It reads them
+// from its input: arguments can be read by everybody on the machine. Pulumi removes the end of the line.
+func (p *pulumi) writeSecrets(ctx context.Context) error {
+	for _, in := range p.j.Spec.Inputs {
+		name := cmp.Or(in.Variable, in.Output)
+		value, isText := p.j.Spec.Variables[name].(string)
+		if !in.Sensitive {
+			continue
+		}
+		if !isText {
+			raw, err := json.Marshal(p.j.Spec.Variables[name])
+			if err != nil {
+				return runnerError(fmt.Errorf("variable %s: %w", quote(name), err))
+			}
+			value = string(raw)
+		}
+		if err := p.exec(ctx, stepInit, p.on("config", "set", "--secret", name), call{stdin: strings.NewReader(value + "\n")}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -232,6 +232,37 @@ func TestPulumi_StateThatIsGoneIsRefused(t *testing.T) {
 	})
 }
 
+// R19: the value of another workspace's sensitive output is encrypted by the stack, and nowhere else.
+func TestPulumi_SensitiveInputsAreSecretsOfTheStack(t *testing.T) {
+	eachPulumi(t, func(t *testing.T, fresh func() *host) {
+		program := "name: demo\nruntime: yaml\nconfig: {key: {type: string}, list: {type: string}}\noutputs: {key: '${key}', list: '${list}'}\n"
+		h := fresh()
+		j := pulumiJob(t, h, workflow.Update, program)
+		j.Spec.Inputs = []api.WorkspaceInput{{Workspace: "net", Output: "token", Variable: "key", Sensitive: true}, {Workspace: "net", Output: "list", Sensitive: true}, {Workspace: "net", Output: "id"}}
+		j.Spec.Variables = map[string]any{"key": "planted-input\nof two lines\n", "list": []any{"planted-in-a-list"}, "id": "plain"}
+		out := mustRun(t, h, j)
+		if diff := cmp.Diff([]api.Output{{Name: "key", Sensitive: true}, {Name: "list", Sensitive: true}}, out.Outputs); diff != "" {
+			t.Errorf("outputs (-want +got):\n%s", diff)
+		}
+		if !slices.Contains(h.masked, "planted-input\nof two lines\n") || !slices.ContainsFunc(h.masked, func(s string) bool { return strings.Contains(s, "planted-in-a-list") }) {
+			t.Errorf("masked: %q", h.masked)
+		}
+		settings, err := os.ReadFile(filepath.Join(j.Root, "Pulumi.dev.yaml"))
+		if err != nil || strings.Count(string(settings), "secure:") != 2 || !strings.Contains(string(settings), "demo:id: ") {
+			t.Errorf("settings: %s, %v", settings, err)
+		}
+		everywhere := string(settings) + h.text() + strings.Join(slices.Concat(h.args...), " ")
+		if strings.HasSuffix(t.Name(), "/pulumi") { // the stand-in encrypts nothing in its state
+			for _, content := range filesBelow(t, j.StateDir) {
+				everywhere += content
+			}
+		}
+		if strings.Contains(everywhere, "planted-in") {
+			t.Errorf("a value is readable:\n%s", everywhere)
+		}
+	})
+}
+
 // A lock is told with its holder, and released by its id.
 func TestPulumi_LockIsToldAndReleased(t *testing.T) {
 	eachPulumi(t, func(t *testing.T, fresh func() *host) {

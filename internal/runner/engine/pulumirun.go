@@ -218,6 +218,7 @@ func (p *pulumi) asked(step string, args ...string) []string {
 // call is how one call of pulumi is shown and explained.
 type call struct {
 	dir     string // empty: that of the program
+	stdin   io.Reader
 	stdout  io.Writer
 	silent  bool          // its error stream does not go to the log
 	explain func() string // other output that may explain a failure; nil: none
@@ -262,7 +263,7 @@ func (p *pulumi) exec(ctx context.Context, step string, args []string, c call) e
 	dir := cmp.Or(c.dir, p.j.Root)
 	code, err := p.h.Exec(ctx, Command{
 		Args: append(args, "--non-interactive", "--color", "never"), Dir: dir, Env: append(p.env(), "PWD="+dir),
-		Stdout: c.stdout, Stderr: stderr, Quiet: c.silent,
+		Stdin: c.stdin, Stdout: c.stdout, Stderr: stderr, Quiet: c.silent,
 	})
 	if log != nil {
 		if closeErr := log.Close(); err == nil {

@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +35,7 @@ type standIn struct {
 		Fails     string
 	}
 	settings struct {
-		EncryptionSalt string `yaml:"encryptionsalt"`
+		EncryptionSalt string `yaml:"encryptionsalt,omitempty"`
 		Config         map[string]any
 	}
 	stack, file string
@@ -75,6 +77,9 @@ func (s *standIn) main(args []string) int {
 	if err := yaml.Unmarshal(raw, &s.settings); err != nil {
 		return s.fail(1, err.Error())
 	}
+	if args[0] == "config" {
+		return s.setSecret(args[3])
+	}
 	top := strings.TrimPrefix(os.Getenv("PULUMI_BACKEND_URL"), "file://")
 	s.file = filepath.Join(top, ".pulumi/stacks", s.project.Name, s.stack+".json")
 	raw, err := os.ReadFile(s.file)
@@ -94,6 +99,18 @@ func (s *standIn) main(args []string) int {
 	}
 	locks, _ := filepath.Glob(filepath.Join(top, ".pulumi/locks/organization", s.project.Name, s.stack, "*.json"))
 	return s.operate(args, locks)
+}
+
+// setSecret encrypts, after its fashion, what it reads, without the end of the line.
+func (s *standIn) setSecret(name string) int {
+	value, _ := io.ReadAll(os.Stdin)
+	if s.settings.Config == nil {
+		s.settings.Config = map[string]any{}
+	}
+	s.settings.Config[s.project.Name+":"+name] = map[string]any{"secure": base64.StdEncoding.EncodeToString([]byte(strings.TrimSuffix(string(value), "\n")))}
+	raw, _ := yaml.Marshal(s.settings)
+	_ = os.WriteFile("Pulumi."+s.stack+".yaml", raw, 0o600)
+	return 0
 }
 
 func (s *standIn) fail(code int, text string) int {
@@ -283,7 +300,12 @@ func (s *standIn) diff(command string, wanted map[string]standInResource) (next,
 	}
 	for name, v := range s.project.Outputs {
 		if key, ok := strings.CutPrefix(fmt.Sprint(v), "${"); ok {
-			s.project.Outputs[name] = s.settings.Config[s.project.Name+":"+strings.TrimSuffix(key, "}")]
+			value := s.settings.Config[s.project.Name+":"+strings.TrimSuffix(key, "}")]
+			if sealed, ok := value.(map[string]any); ok {
+				raw, _ := base64.StdEncoding.DecodeString(fmt.Sprint(sealed["secure"]))
+				value = map[string]any{"fn::secret": string(raw)}
+			}
+			s.project.Outputs[name] = value
 		}
 	}
 	next = append(next, map[string]any{"urn": s.urn("pulumi:pulumi:Stack", s.project.Name+"-"+s.stack), "type": "pulumi:pulumi:Stack", "outputs": s.project.Outputs})
