@@ -43,7 +43,7 @@ func Engines() []Engine {
 		},
 		{
 			Name: EngineTerragrunt, Program: true, Files: []string{"terragrunt.hcl", "terragrunt.stack.hcl", "root.hcl"},
-			Operations: plans, Places: []string{StateSource},
+			Operations: plans, Plans: true, Places: []string{StateSource},
 			OwnState: "terragrunt keeps its state where its own remote_state says",
 		},
 		{

@@ -6,7 +6,20 @@ import (
 	"testing"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
+
+// An older runner would refuse the run as its own mistake.
+func TestNeeds_PlansOfOtherEngines(t *testing.T) {
+	for engine, want := range map[string][]string{api.EnginePulumi: {"plan", "plan_pulumi"}, api.EngineTerragrunt: {"plan", "plan_terragrunt"}, api.EngineTofu: {"plan"}} {
+		for _, spec := range []api.Spec{{For: workflow.Update}, {Plan: &api.PlanRef{}}} {
+			spec.Engine = engine
+			if got := slices.DeleteFunc(spec.Needs(), func(name string) bool { return !strings.HasPrefix(name, "plan") }); !slices.Equal(got, want) {
+				t.Errorf("%s: got %q, want %q", engine, got, want)
+			}
+		}
+	}
+}
 
 // An older runner would write the value into the settings of the stack as it is.
 func TestNeeds_SensitiveInputsOfPulumi(t *testing.T) {

@@ -42,6 +42,9 @@ func TestEngine_WhatItCannotDoIsRefusedAtOnce(t *testing.T) {
 	refused("pull", submit(func(in *api.Submit) { in.Operation = workflow.StatePull }), "own remote_state")
 	w.must(submit(func(*api.Submit) {}))
 	w.must(put(nil, &api.Approval{Required: true}))
-	refused("approval", submit(func(*api.Submit) {}), "engine terragrunt keeps no plan")
-	w.must(submit(func(in *api.Submit) { in.Operation = workflow.Preview }))
+	w.must(submit(func(*api.Submit) {})) // it becomes a preview
+
+	w.workspace("script", func(ws *api.Workspace) { ws.Approval = required() })
+	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "script", Type: workflow.Deployment, Operation: workflow.Update})
+	refused("approval", err, "engine command keeps no plan")
 }

@@ -182,7 +182,7 @@ func approve(review *record.Review, d Decision, p Present) error {
 	}
 	switch {
 	case review.AfterMerge && review.Values == "":
-		return workflow.Refuse(workflow.ErrConflict, "", "the plan of %s is not applied before the merge, and its approval could not be carried over: it cannot be compared with another plan, because its engine is pulumi, its code has provisioners, or its runner is older; approve the plan of the merged commit", review.Plan.Workflow)
+		return workflow.Refuse(workflow.ErrConflict, "", "the plan of %s is not applied before the merge, and its approval could not be carried over: it cannot be compared with another plan, because its engine is pulumi or terragrunt, its code has provisioners, or its runner is older; approve the plan of the merged commit", review.Plan.Workflow)
 	case approvals(*review) < review.Needed:
 	case review.AfterMerge:
 		review.Status = api.ReviewMerge

@@ -47,7 +47,7 @@ func underApproval(ctx context.Context, c *ledger.Change, org string, ws record.
 	case !plans && changes && pull:
 		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s has engine %s, which keeps no plan: a pull request's commit can only be previewed there", ws.W.Name, ws.W.Engine)
 	case !plans && changes:
-		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine %s keeps no plan that could be approved: use terraform, tofu or pulumi, or take the requirement away", ws.W.Name, ws.W.Engine)
+		return "", false, workflow.Refuse(workflow.ErrInvalid, "operation", "workspace %s requires approvals, and engine %s keeps no plan that could be approved: use another engine, or take the requirement away", ws.W.Name, ws.W.Engine)
 	case !plans:
 		return "", false, nil
 	case in.Operation == workflow.Preview:
@@ -167,7 +167,7 @@ func (p *Calls) review(ctx context.Context, c *ledger.Change, w *record.Workflow
 	case err != nil:
 		return err
 	case in.Plan == nil || !ok:
-		c.Note(w, rules.Note{Kind: "no_plan", Text: "the run reported no plan that can be approved: run it again with a runner of this version"})
+		c.Note(w, rules.Note{Kind: "no_plan", Text: "the run reported no plan that can be approved: its log says why, or its runner is older"})
 		return nil
 	case !known:
 		c.Note(w, rules.Note{Kind: "no_plan", Text: "its plan cannot be approved: the workspace was deleted"})

@@ -131,13 +131,10 @@ func (g *terragrunt) applied() map[string]*applied {
 	dirs, _ := g.temp.names(g.printed)
 	for _, dir := range dirs {
 		dir = path.Join(g.printed, dir)
-		where, err := g.temp.read(path.Join(dir, "dir"), 10*maxAddress)
-		rel, relErr := filepath.Rel(g.j.Root, strings.TrimSuffix(string(where), "\n"))
-		if err != nil || relErr != nil || !filepath.IsLocal(rel) {
+		unit, ok := g.unitOf(dir)
+		if !ok {
 			continue
 		}
-		unit, _, _ := strings.Cut("./"+rel+"/", "/.terragrunt-cache/")
-		unit = path.Clean(unit)
 		if all[unit] == nil {
 			all[unit] = &applied{}
 		}
@@ -146,6 +143,17 @@ func (g *terragrunt) applied() map[string]*applied {
 		}
 	}
 	return all
+}
+
+// unitOf is the unit of a call, of which the script has kept the directory.
+func (g *terragrunt) unitOf(kept string) (unit string, ok bool) {
+	where, err := g.temp.read(path.Join(kept, "dir"), 10*maxAddress)
+	rel, relErr := filepath.Rel(g.j.Root, strings.TrimSuffix(string(where), "\n"))
+	if err != nil || relErr != nil || !filepath.IsLocal(rel) {
+		return "", false
+	}
+	unit, _, _ = strings.Cut("./"+rel+"/", "/.terragrunt-cache/")
+	return path.Clean(unit), true
 }
 
 // listUnits lists the result of each unit. One that was interrupted has no result.

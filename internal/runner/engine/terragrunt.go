@@ -57,10 +57,18 @@ type terragrunt struct {
 	h    Host
 	j    Job
 	mode mode
+	op   workflow.Operation
 	bin  binary
 	env  []string
 	temp *folder
 	root *folder
+
+	approved *approved         // nil: none was asked for
+	pinned   map[string][]byte // plan and lock files that are to be approved, or were, by their names below planDir
+	planDir  string
+	sums     string // file with the digests of the plans that may be applied
+	listens  string // file that is there while the script keeps what is shown
+	mocked   *spot  // of a plan on mock outputs
 
 	nothing bool               // applying would do nothing
 	plans   map[string]summary // by the path of their units
@@ -73,8 +81,11 @@ type terragrunt struct {
 }
 
 func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
-	g := &terragrunt{h: h, j: j, plans: map[string]summary{}}
-	g.mode, _ = modeOf(j.Spec.Type, j.Spec.Operation)
+	op, m, _, err := modeOfJob(j)
+	if err != nil {
+		return Outcome{}, err
+	}
+	g := &terragrunt{h: h, j: j, op: op, mode: m, plans: map[string]summary{}}
 	if kind := j.Spec.State.Kind; kind != api.StateSource {
 		return Outcome{}, &Failure{
 			Reason: workflow.ReasonStateNotKept, Err: workflow.ErrInvalid,
@@ -84,7 +95,7 @@ func runTerragrunt(ctx context.Context, h Host, j Job) (Outcome, error) {
 	if j.Providers != "" {
 		h.Logf("the cache of providers is not used with terragrunt: each of its units has a lock file of its own")
 	}
-	err := g.prepare()
+	err = g.prepare()
 	defer closeAll(g.temp, g.root)
 	if err == nil {
 		err = g.steps(ctx)
@@ -139,7 +150,12 @@ func (g *terragrunt) steps(ctx context.Context) error {
 	if err := g.h.Step(ctx, stepInit, g.init); err != nil {
 		return err
 	}
-	err := g.h.Step(ctx, stepPlan, g.plan)
+	var err error
+	if g.approved != nil {
+		err = g.h.Step(ctx, stepCheck, g.check)
+	} else {
+		err = g.h.Step(ctx, stepPlan, g.plan)
+	}
 	if err == nil {
 		err = g.checkPolicies(ctx)
 	}
@@ -190,6 +206,11 @@ func (g *terragrunt) init(ctx context.Context) (_ string, err error) {
 		said += fmt.Sprintf(" with %s %s", name, bin.version)
 	}
 	g.h.Logf("%s at %s", said, g.bin.path)
+	if g.j.Spec.Plan != nil {
+		if err := g.fetchApproved(ctx); err != nil {
+			return "", err
+		}
+	}
 	return said, g.wrapEngine(wrapped)
 }
 
@@ -211,13 +232,13 @@ case "$1" in apply | destroy)
 		echo "Error: %[2]s" >&2
 		exit 1 ;;
 	esac
-	if kept=$(mktemp -d %[3]s/XXXXXXXXXX) && pwd -P >"$kept/dir" && mkfifo "$kept/pipe"; then
+%[5]s	if kept=$(mktemp -d %[3]s/XXXXXXXXXX) && pwd -P >"$kept/dir" && mkfifo "$kept/pipe"; then
 		(trap '' HUP INT TERM && exec tee "$kept/printed" <"$kept/pipe") &
 		exec %[4]s "$@" >"$kept/pipe"
 	fi ;;
-esac
+%[6]sesac
 exec %[4]s "$@"
-`, stateName, "the state of this unit would be lost when the task ends, or stay on this machine: it is a local file. "+wantRemote, text.ShellWord(g.temp.join(g.printed)), text.ShellWord(wrapped))
+`, stateName, "the state of this unit would be lost when the task ends, or stay on this machine: it is a local file. "+wantRemote, text.ShellWord(g.temp.join(g.printed)), text.ShellWord(wrapped), g.onlyApproved(), g.keepsShown())
 	err := g.temp.write(name, []byte(script))
 	if err == nil {
 		err = g.temp.root.Chmod(name, 0o700)
@@ -248,6 +269,7 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	mocked := g.mocked.seen
 	if len(g.j.Spec.Policies) > 0 {
 		if err := g.h.EndProcesses(ctx); err != nil {
 			return "", runnerError(err)
@@ -270,7 +292,15 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return g.recordPlans(ctx, ended)
+	said, err := g.recordPlans(ctx, ended)
+	if err != nil || g.j.Spec.For == "" {
+		return said, err
+	}
+	if why := g.notApprovable(ended, mocked); why != "" {
+		g.h.Logf("%s", why)
+		return said + "; " + why, nil
+	}
+	return said, g.storePlans(ctx, dir)
 }
 
 // recordPlans records the changes of all units as those of the run, and describes them.
@@ -459,13 +489,20 @@ func (g *terragrunt) backend(unit string) (found backendRecord, err error) {
 // apply applies or destroys all units. The result is what each unit did, also of a run that failed or was interrupted.
 func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	args := []string{"apply", "-input=false"} // with --all, terragrunt adds -auto-approve
+	var flags []string
 	switch {
 	case g.mode.destroy:
 		args[0] = "destroy"
-	case g.mode.refreshOnly:
+	case g.mode.refreshOnly && g.approved == nil: // a plan file says so itself
 		args = append(args, "-refresh-only")
 	}
-	ended, err := g.run(ctx, stepApply, nil, args)
+	if g.approved != nil {
+		if err := g.placePlans(ctx); err != nil {
+			return "", err
+		}
+		flags = []string{"--out-dir", g.temp.join(g.planDir)}
+	}
+	ended, err := g.run(ctx, stepApply, flags, args)
 	did, asPlanned := g.did(ended)
 	if all, mergeErr := mergePlans(did); mergeErr == nil && (len(did)+len(ended.units) > 0 || !ended.failed()) {
 		g.done, g.out.Changes, g.out.Truncated = &all.changes, &all.changes, all.truncated
@@ -475,7 +512,11 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		return "", g.keepErrored(ctx, err)
 	}
 	if ended.failed() {
-		return "", g.keepErrored(ctx, ended.failure(stepApply))
+		failed := ended.failure(stepApply)
+		if g.approved != nil && !g.done.Any() && strings.Contains(ended.printed, "Saved plan is stale") {
+			failed = planStale("the state of a unit has moved: " + failed.Error())
+		}
+		return "", g.keepErrored(ctx, failed)
 	}
 	g.out.Checks = nil // they were the plans', and the states of units are not read
 	var late []string
@@ -551,6 +592,7 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 	args := append([]string{g.bin.path, "run", "--all", "--non-interactive", "--no-color"}, flags...)
 	for _, flag := range g.j.Spec.Flags[step] {
 		switch {
+		case strings.HasPrefix(flag, "--log-level=") && g.j.Spec.For != "": // its warnings say which plans are of mock outputs
 		case strings.HasPrefix(flag, "--"): // terragrunt's own
 			args = append(args, flag)
 		case flag != "-refresh=false" || !g.mode.refreshOnly:
@@ -560,9 +602,10 @@ func (g *terragrunt) run(ctx context.Context, step string, flags, command []stri
 	report := newName("report-", ".json")
 	args = append(args, "--report-file", g.temp.join(report), "--report-format", "json")
 	said := &tail{limit: 64 << 10}
+	g.mocked = &spot{text: []byte("mock outputs provided and returning those")}
 	log := g.h.LogWriter()
 	code, err := g.h.Exec(ctx, Command{
-		Args: append(append(args, "--"), command...), Dir: g.j.Root, Env: g.env, Stderr: io.MultiWriter(said, log),
+		Args: append(append(args, "--"), command...), Dir: g.j.Root, Env: g.env, Stderr: io.MultiWriter(said, g.mocked, log),
 	})
 	if err = errors.Join(err, log.Close()); err != nil || context.Cause(ctx) != nil {
 		if context.Cause(ctx) != nil {

@@ -431,7 +431,6 @@ func TestTerragrunt_Refusals(t *testing.T) {
 		"too old":           {func(_ *engine.Job, h *host) { h.env = []string{"VERSION=0.88.9"} }, workflow.ReasonEngineNotFound, "0.89.0 or newer"},
 		"other version":     {func(j *engine.Job, _ *host) { j.Spec.EngineVersion = "~> 1.0" }, workflow.ReasonEngineNotFound, "terragrunt ~> 1.0"},
 		"other place":       {func(j *engine.Job, _ *host) { j.Spec.State.Kind = api.StateDirectory }, workflow.ReasonStateNotKept, "own remote_state"},
-		"plan to approve":   {func(j *engine.Job, _ *host) { j.Spec.Operation, j.Spec.For = workflow.Preview, workflow.Update }, workflow.ReasonRunnerError, "cannot run"},
 		"state operation":   {func(j *engine.Job, _ *host) { j.Spec.Operation = workflow.StatePull }, workflow.ReasonRunnerError, "cannot run"},
 		"state in the tree": {func(j *engine.Job, _ *host) { _ = os.RemoveAll(filepath.Join(j.Root, "a", "up")) }, workflow.ReasonStateNotKept, "the state of a would be lost"},
 		"state elsewhere":   {func(j *engine.Job, _ *host) { put(t, j.Root, map[string]string{"a/file": "/srv/a.tfstate"}) }, workflow.ReasonStateNotKept, "the state of a is a file outside of the source"},

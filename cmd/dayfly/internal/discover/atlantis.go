@@ -170,9 +170,6 @@ func (p project) carry(s source, w *Workspace) {
 			continue
 		}
 		w.Approval = &api.Approval{Required: true, NotBySubmitter: true} // nobody approves a pull request of their own
-		if !api.EngineOf(w.Engine).Plans {
-			note("it needs approvals, and engine %s has no plan that can be approved: until you remove approval, it can only be previewed", w.Engine)
-		}
 	}
 	p.carryPullRequests(s, w, note)
 }
