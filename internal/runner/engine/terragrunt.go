@@ -67,7 +67,7 @@ type terragrunt struct {
 	pinned   map[string][]byte // plan and lock files that are to be approved, or were, by their names below planDir
 	planDir  string
 	sums     string // file with the digests of the plans that may be applied
-	listens  string // file that is there while the script keeps what is shown
+	shownIn  string // directory of what the wrapped engine shows of each plan, once it is there
 	mocked   *spot  // of a plan on mock outputs
 
 	nothing bool               // applying would do nothing
@@ -513,7 +513,8 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	}
 	if ended.failed() {
 		failed := ended.failure(stepApply)
-		if g.approved != nil && !g.done.Any() && strings.Contains(ended.printed, "Saved plan is stale") {
+		none := g.done == nil || !g.done.Any()
+		if g.approved != nil && none && strings.Contains(ended.printed, "Saved plan is stale") {
 			failed = planStale("the state of a unit has moved: " + failed.Error())
 		}
 		return "", g.keepErrored(ctx, failed)

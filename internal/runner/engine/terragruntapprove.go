@@ -96,7 +96,7 @@ func (g *terragrunt) planned() (units []string) {
 // the states of their units.
 func (g *terragrunt) showPinned(ctx context.Context, step string) (all summary, err error) {
 	g.plans, g.shown.Inputs = map[string]summary{}, nil
-	if err := errors.Join(g.writePinned(ctx), g.temp.write(g.listens, nil)); err != nil {
+	if err := errors.Join(g.writePinned(ctx), g.temp.mkdir(g.shownIn)); err != nil {
 		return all, err
 	}
 	if _, err := g.run(ctx, step, []string{"--out-dir", g.temp.join(g.planDir)}, []string{"show", "-json"}); err != nil {
@@ -105,10 +105,11 @@ func (g *terragrunt) showPinned(ctx context.Context, step string) (all summary, 
 	if err := g.h.EndProcesses(ctx); err != nil {
 		return all, runnerError(err)
 	}
-	dirs, _ := g.temp.names(g.printed)
+	dirs, _ := g.temp.names(g.shownIn)
 	for _, dir := range dirs {
-		unit, ok := g.unitOf(path.Join(g.printed, dir))
-		raw, err := g.temp.read(path.Join(g.printed, dir, "shown"), maxPlanJSON)
+		dir = path.Join(g.shownIn, dir)
+		unit, ok := g.unitOf(dir)
+		raw, err := g.temp.read(path.Join(dir, "shown"), maxPlanJSON)
 		if _, pinned := g.pinned[path.Join(unit, tfplanName)]; !ok || !pinned || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -234,14 +235,15 @@ func (g *terragrunt) onlyApproved() string {
 `, text.ShellWord(g.temp.join(g.printed)), text.ShellWord(g.temp.join(g.sums)))
 }
 
-// keepsShown is the part of the script that keeps what the engine shows of a plan out of the log, when the runner asks.
+// keepsShown is the part of the script that keeps what the engine shows of a plan out of the log, once the runner has
+// made a directory for it.
 func (g *terragrunt) keepsShown() string {
-	g.listens = newName("listens-", "")
+	g.shownIn = newName("shown-", "")
 	return fmt.Sprintf(`show)
-	if [ -e %s ]; then
-		kept=$(mktemp -d %s/XXXXXXXXXX) && pwd -P >"$kept/dir" && exec >"$kept/shown"
+	if [ -d %[1]s ]; then
+		kept=$(mktemp -d %[1]s/XXXXXXXXXX) && pwd -P >"$kept/dir" && exec >"$kept/shown"
 	fi ;;
-`, text.ShellWord(g.temp.join(g.listens)), text.ShellWord(g.temp.join(g.printed)))
+`, text.ShellWord(g.temp.join(g.shownIn)))
 }
 
 // spot says whether a text went through it.

@@ -117,6 +117,23 @@ func TestTerragrunt_PlansThatDoNotFitAreNotApplied(t *testing.T) {
 	}
 }
 
+// Terragrunt may fail before any unit has begun.
+func TestTerragrunt_FailsBeforeAnApprovedUnit(t *testing.T) {
+	a := newApprovable(t)
+	a.applied(workflow.Update)
+	a.files["net/main.tf"] = strings.Replace(a.files["net/main.tf"], `"first"`, `"second"`, 1)
+	j, h, _ := a.planned(workflow.Update)
+	h.onExec = func(c engine.Command) {
+		if slices.Contains(c.Args, "apply") {
+			put(t, j.Root, map[string]string{"net/terragrunt.hcl": "{", "app/terragrunt.hcl": "{"})
+		}
+	}
+	out, err := engine.Run(t.Context(), h, j)
+	if f := failure(t, err); f.Reason != workflow.ReasonStepFailed || out.Changes != nil || out.Units != nil {
+		t.Errorf("got %s %q, changes %+v, units %+v\n%s", f.Reason, f.Detail, out.Changes, out.Units, h.text())
+	}
+}
+
 // A plan that rests on invented outputs, or on a file that somebody changed, is none.
 func TestTerragrunt_PlansThatCannotBeApproved(t *testing.T) {
 	a := newApprovable(t)
