@@ -40,9 +40,9 @@ const (
 	knowsTakeOver   = "take_over"
 	knowsBeginAnew  = "begin_anew"
 	knowsArchive    = "archive"
-	knowsPlan       = "plan" // to store a plan that can be approved, and to apply one
-	knowsPlanOfTree = "plan_terragrunt"
-	knowsPlanOf     = "plan_pulumi" // the same, with this engine
+	knowsPlan       = "plan"            // to store a plan that can be approved, and to apply one
+	knowsTreePlan   = "plan_terragrunt" // the same with this engine
+	knowsPulumiPlan = "plan_pulumi"     // the same with this engine
 	knowsPath       = "directory_path"
 	knowsPull       = "pull_request" // to keep the machine's credentials for engines from the code of a pull request
 
@@ -68,7 +68,7 @@ func RunnerKnows() []string {
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPlanOf, knowsPlanOfTree, knowsSecure,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPulumiPlan, knowsTreePlan, knowsSecure,
 	}
 }
 
@@ -82,8 +82,8 @@ func (s Spec) Needs() []string {
 	for _, feature := range RunnerKnows() {
 		switch {
 		case feature == kind, feature == string(s.Operation), feature == knowsTakeOver && s.TakeOver, feature == knowsBeginAnew && s.BeginAnew,
-			feature == knowsArchive && s.Source.Archive != nil, feature == knowsPlan && s.keepsPlan(), feature == knowsPlanOf && s.keepsPlan() && s.Engine == EnginePulumi,
-			feature == knowsPlanOfTree && s.keepsPlan() && s.Engine == EngineTerragrunt, feature == knowsPath && s.Source.Path != "",
+			feature == knowsArchive && s.Source.Archive != nil, feature == knowsPlan && s.keepsPlan(), feature == knowsPulumiPlan && s.keepsPlan() && s.Engine == EnginePulumi,
+			feature == knowsTreePlan && s.keepsPlan() && s.Engine == EngineTerragrunt, feature == knowsPath && s.Source.Path != "",
 			feature == knowsPull && s.PullRequest, feature == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
 			feature == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, feature == knowsModules && len(s.Modules) > 0,
 			feature == knowsFlags && len(s.Flags) > 0, feature == knowsVarFiles && len(s.VarFiles) > 0, feature == knowsOptions && s.Options != nil,
