@@ -181,16 +181,15 @@ func (t *terraform) check(ctx context.Context) (string, error) {
 
 // placePlan writes the plan that was approved, or that policies have seen, right before it is applied, under a new
 // name that no process of the job can know.
-func (t *terraform) placePlan(ctx context.Context) error {
-	if err := t.h.EndProcesses(ctx); err != nil {
-		return runnerError(err)
+func placePlan(ctx context.Context, h Host, temp *folder, plan []byte, end string) (file string, err error) {
+	if err := h.EndProcesses(ctx); err != nil {
+		return "", runnerError(err)
 	}
-	name := newName("plan-", ".tfplan")
-	t.planFile = t.temp.join(name)
-	if err := t.temp.write(name, t.pinned); err != nil {
-		return runnerError(fmt.Errorf("write the plan file: %w", err))
+	name := newName("plan-", end)
+	if err := temp.write(name, plan); err != nil {
+		return "", runnerError(fmt.Errorf("write the plan file: %w", err))
 	}
-	return nil
+	return temp.join(name), nil
 }
 
 // input reads the artifact that the run is to use.

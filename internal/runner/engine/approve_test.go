@@ -93,7 +93,7 @@ func TestRun_AppliesThePlanThatWasApproved(t *testing.T) {
 			t.Errorf("ran %v, changes %+v, outputs %v", h.ran(), done.Changes, done.Outputs)
 		}
 		if diff := cmp.Diff(out.Changes, done.Changes); diff != "" {
-			t.Errorf("what was applied is not what was shown (-shown +applied):\n%s", diff)
+			t.Errorf("the changes applied are not those shown (-shown +applied):\n%s", diff)
 		}
 		if !slices.Contains(h.masked, "planted-attribute") || strings.Contains(h.text(), "planted-attribute") {
 			t.Error("what is sensitive is not masked when the plan is applied")

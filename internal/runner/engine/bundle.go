@@ -92,17 +92,24 @@ func stale(was, now manifest) string {
 
 // pack writes a bundle: always the same bytes for the same entries.
 func pack(to io.Writer, entries map[string][]byte) error {
-	out := tar.NewWriter(to)
+	var names []string
 	for _, e := range bundleEntries {
-		data, ok := entries[e.name]
-		if !ok {
-			continue
+		if _, ok := entries[e.name]; ok {
+			names = append(names, e.name)
 		}
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: e.name, Size: int64(len(data)), Mode: 0o600, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+	}
+	return archive(to, names, entries)
+}
+
+// archive writes files in an order: always the same bytes for the same files.
+func archive(to io.Writer, names []string, files map[string][]byte) error {
+	out := tar.NewWriter(to)
+	for _, name := range names {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o600, ModTime: time.Unix(0, 0)}
 		if err := out.WriteHeader(h); err != nil {
 			return err
 		}
-		if _, err := out.Write(data); err != nil {
+		if _, err := out.Write(files[name]); err != nil {
 			return err
 		}
 	}

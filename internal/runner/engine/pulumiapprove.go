@@ -152,15 +152,6 @@ func (p *pulumi) check(ctx context.Context) (string, error) {
 	return s.text(p.mode), p.approved.equals(now)
 }
 
-// placePlan writes the approved plan right before it is applied, under a name that no process of the job can know.
-func (p *pulumi) placePlan(ctx context.Context) (file string, err error) {
-	name := newName("plan-", ".json")
-	if err := errors.Join(p.h.EndProcesses(ctx), p.temp.write(name, p.approved.entries[entryPlan])); err != nil {
-		return "", runnerError(fmt.Errorf("write the plan file: %w", err))
-	}
-	return p.temp.join(name), nil
-}
-
 // beyondPlan says of a failed update what it means that it left its plan, without the values that pulumi names.
 func beyondPlan(failed error) error {
 	f, ok := errors.AsType[*Failure](failed)

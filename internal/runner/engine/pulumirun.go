@@ -88,7 +88,7 @@ func planLine(r api.ResourceChange) string {
 func (p *pulumi) apply(ctx context.Context) (string, error) {
 	args := []string{p.operation(), "--yes", "--skip-preview"}
 	if p.approved != nil && p.operation() == "up" {
-		file, err := p.placePlan(ctx)
+		file, err := placePlan(ctx, p.h, p.temp, p.approved.entries[entryPlan], ".json")
 		if err != nil {
 			return "", err
 		}

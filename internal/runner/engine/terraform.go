@@ -385,9 +385,11 @@ func (t *terraform) recordPlan(step string, raw []byte) (summary, error) {
 
 func (t *terraform) apply(ctx context.Context) (string, error) {
 	if t.pinned != nil {
-		if err := t.placePlan(ctx); err != nil {
+		file, err := placePlan(ctx, t.h, t.temp, t.pinned, ".tfplan")
+		if err != nil {
 			return "", err
 		}
+		t.planFile = file
 	}
 	t.locking = true
 	_ = t.root.root.Remove(erroredName) // of an earlier run, whose code was committed with it

@@ -292,9 +292,13 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said, err := g.recordPlans(ctx, ended)
-	if err != nil || g.j.Spec.For == "" {
-		return said, err
+	all, err := mergePlans(g.plans)
+	if err != nil {
+		return "", stepFailed(stepPlan, err)
+	}
+	said := g.recordPlans(ctx, ended, all)
+	if g.j.Spec.For == "" {
+		return said, nil
 	}
 	if why := g.notApprovable(ended, mocked); why != "" {
 		g.h.Logf("%s", why)
@@ -303,12 +307,8 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	return said, g.storePlans(ctx, dir)
 }
 
-// recordPlans records the changes of all units as those of the run, and describes them.
-func (g *terragrunt) recordPlans(ctx context.Context, e ended) (string, error) {
-	all, err := mergePlans(g.plans)
-	if err != nil {
-		return "", stepFailed(stepPlan, err)
-	}
+// recordPlans records the changes of all units together as those of the run, and describes them.
+func (g *terragrunt) recordPlans(ctx context.Context, e ended, all summary) string {
 	c := all.changes
 	g.out.Changes, g.out.Truncated, g.out.Checks = &c, all.truncated, all.checks.result()
 	g.listUnits(e, g.plans, nil)
@@ -324,7 +324,7 @@ func (g *terragrunt) recordPlans(ctx context.Context, e ended) (string, error) {
 	if e.failed() {
 		said += "; the others need outputs of units that were never applied"
 	}
-	return said + e.leftOut(), nil
+	return said + e.leftOut()
 }
 
 func (g *terragrunt) planArgs() []string {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/text"
@@ -176,7 +175,7 @@ func (g *terragrunt) check(ctx context.Context) (string, error) {
 	if err := g.approved.equals(now); err != nil {
 		return "", err
 	}
-	return g.recordPlans(ctx, ended{})
+	return g.recordPlans(ctx, ended{}, all), nil
 }
 
 // writePinned writes the plan files into a new directory, whose name no process of the job can know.
@@ -263,22 +262,12 @@ func (s *spot) Write(b []byte) (int, error) {
 
 // packFiles makes one archive of files: always the same bytes for the same files.
 func packFiles(files map[string][]byte) ([]byte, error) {
-	var buf bytes.Buffer
-	out := tar.NewWriter(&buf)
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(files[name])), Mode: 0o600, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
-		if err := out.WriteHeader(h); err != nil {
-			return nil, err
-		}
-		if _, err := out.Write(files[name]); err != nil {
-			return nil, err
-		}
-	}
-	err := out.Close()
-	if err == nil && buf.Len() > maxPlanFile {
+	var out bytes.Buffer
+	err := archive(&out, slices.Sorted(maps.Keys(files)), files)
+	if err == nil && out.Len() > maxPlanFile {
 		err = fmt.Errorf("the plans of all units have more than %d MiB, which is too large to be approved", maxPlanFile>>20)
 	}
-	return buf.Bytes(), err
+	return out.Bytes(), err
 }
 
 // unpackFiles is strict: it accepts only archives of packFiles with plan and lock files.

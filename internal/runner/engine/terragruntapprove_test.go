@@ -83,7 +83,7 @@ func TestTerragrunt_AppliesThePlansThatWereApproved(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(addresses(out.Changes), addresses(done.Changes)); diff != "" {
-		t.Errorf("what was applied is not what was shown (-shown +applied):\n%s", diff)
+		t.Errorf("the changes applied are not those shown (-shown +applied):\n%s", diff)
 	}
 
 	j, h, _ = a.planned(workflow.Destroy)
