@@ -36,6 +36,7 @@ type Code struct {
 	ReadsWorkspace bool
 
 	Variables map[string]bool // that it declares: whether they have a default
+	Reads     map[string]bool // the variables that expressions name, declared or not
 	Blocks    int             // resources, data and modules
 	Required  []string        // of required_version, in the order of the files
 	Encrypts  bool            // its state, with a block that only OpenTofu knows
@@ -148,6 +149,17 @@ func (c *Code) variable(name string, hasDefault bool) {
 	c.Variables[name] = c.Variables[name] || hasDefault
 }
 
+// reads notes the variable that tokens name after "var".
+func (c *Code) reads(tokens hclsyntax.Tokens) {
+	if len(tokens) < 2 || tokens[0].Type != hclsyntax.TokenDot || tokens[1].Type != hclsyntax.TokenIdent {
+		return
+	}
+	if c.Reads == nil {
+		c.Reads = map[string]bool{}
+	}
+	c.Reads[string(tokens[1].Bytes)] = true
+}
+
 // blockWords begin the blocks that are counted.
 var blockWords = []string{"resource", "data", "ephemeral", "module"}
 
@@ -232,6 +244,9 @@ func (s *hclScan) word(tokens hclsyntax.Tokens, i int) {
 	word, label, opens := header(tokens[i:])
 	startsLine := i == 0 || tokens[i-1].Type == hclsyntax.TokenNewline || tokens[i-1].Type == hclsyntax.TokenOBrace
 	s.ReadsWorkspace = s.ReadsWorkspace || word == "terraform" && namesWorkspace(tokens[i+1:])
+	if word == "var" && (i == 0 || tokens[i-1].Type != hclsyntax.TokenDot) {
+		s.reads(tokens[i+1:])
+	}
 	if s.depth == 0 && startsLine && slices.Contains(blockWords, word) {
 		s.Blocks++
 	}

@@ -64,10 +64,10 @@ func environment(name string) (env string, is sort) {
 }
 
 // alternatives makes those files environments of their own that set the same as others beside them: a root module can
-// have but one of them.
+// have but one of them. So does tools.tfvars beside prod.tfvars, though its name is that of no usual environment.
 func alternatives(files []*file) {
 	same := func(a, b *file) bool {
-		return a != b && a.env == b.env && path.Dir(a.name) == path.Dir(b.name) && len(a.names) > 0 && slices.Equal(sorted(a.names), sorted(b.names))
+		return a != b && (a.env == b.env || a.env == "") && path.Dir(a.name) == path.Dir(b.name) && len(a.names) > 0 && slices.Equal(sorted(a.names), sorted(b.names))
 	}
 	var split []*file
 	for _, f := range files {

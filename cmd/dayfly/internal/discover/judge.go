@@ -23,13 +23,13 @@ const (
 // Directories below which code is written to be copied, tried or called.
 var (
 	exampleHomes = []string{"example", "examples", "fixture", "fixtures", "template", "templates", "testdata", "tests", "sample", "samples", "scaffold", "skeleton"}
-	moduleHomes  = []string{"module", "modules", "_modules", "_module", "tf-modules", "terraform-modules", "tfmodules"}
+	moduleHomes  = []string{"module", "modules", "tf-modules", "terraform-modules", "tfmodules"}
 )
 
 // below is the directory of a path, or the one itself, that has one of some names; empty: none has.
 func below(dir string, homes []string) string {
 	for part := range strings.SplitSeq(dir, "/") {
-		if slices.Contains(homes, strings.ToLower(part)) || strings.Contains(part, "{{") && slices.Contains(homes, "template") {
+		if slices.Contains(homes, strings.Trim(strings.ToLower(part), "_")) || strings.Contains(part, "{{") && slices.Contains(homes, "template") {
 			return part
 		}
 	}
@@ -90,12 +90,25 @@ func (m *module) judgeValues() (why string, is standing) {
 		return "it has a provider block, and " + map[bool]string{true: "a lock file", false: "an example of its variables"}[m.lock != nil], taken
 	case len(lacking) > 0:
 		return "it may be a module: nothing calls it, but nothing gives a value to " + text.Some(lacking, maxNamed), needy
+	case len(m.undeclared()) > 0:
+		return "it is no complete root module: it reads var." + text.Some(m.undeclared(), maxNamed) + ", and declares no such variable", doubtful
 	case provides:
 		return "it has a provider block", taken
 	case m.loads || len(m.vars) > 0:
 		return "it has files of variables", taken
 	}
 	return "nothing calls it, and it needs no more values", taken
+}
+
+// undeclared are the variables that it reads and does not declare, as far as all of it could be read.
+func (m *module) undeclared() (names []string) {
+	for name := range m.code.Reads {
+		if _, ok := m.code.Variables[name]; !ok && !m.code.Unsure {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // candidates are the modules that are root modules, or would be with values for their variables.

@@ -40,7 +40,8 @@ func TestTree_CodeWithoutABackend(t *testing.T) {
 		"shown/main.tf": provider + needs, "shown/terraform.tfvars.example": "size = 1",
 		"examples/complete/main.tf": resource, "examples/ran/main.tf": s3, "modules/own/main.tf": provider + resource, "modules/plain/main.tf": needs,
 		"names/variables.tf": "variable \"x\" {}\n", "lib/top/main.tf": resource, "lib/top/examples/a/main.tf": resource,
-		"base/main.tf": resource, "user/main.tf": "->../base/main.tf", "odd/{{ name }}/main.tf": resource, "broken/main.tf": "{{", "lone/main.tf": provider,
+		"base/main.tf": resource, "user/main.tf": "->../base/main.tf", "odd/{{ name }}/main.tf": resource, "broken/main.tf": "{{", "lone/main.tf": provider, "__template__/main.tf": s3,
+		"part/main.tf": "resource \"terraform_data\" \"a\" {\n  input = \"x-${var.region}\"\n}\n",
 	})
 	want := map[string]string{
 		"live/dev": "+ nothing calls it, and it needs no more values", "boot": "+ nothing calls it, and it needs no more values",
@@ -56,7 +57,9 @@ func TestTree_CodeWithoutABackend(t *testing.T) {
 		"names":             "- it has declarations only: no resources and no modules",
 		"examples/complete": "- it lies below examples, as code to copy or to try", "lib/top/examples/a": "- it lies below examples, as code to copy or to try",
 		"odd/{{ name }}": "- it lies below {{ name }}, as code to copy or to try",
+		"__template__":   "? it has a backend s3, but it lies below __template__",
 		"examples/ran":   "? it has a backend s3, but it lies below examples",
+		"part":           "? it is no complete root module: it reads var.region, and declares no such variable",
 		"modules/own":    "? it has a provider block, but it lies below modules",
 		"modules/plain":  "- it lies below modules, as a module for others",
 	}
@@ -127,6 +130,14 @@ func TestTree_FilesWithValues(t *testing.T) {
 		"settings under any name": {
 			map[string]string{"app/main.tf": partial, "app/backend.tfvars": bucket, "app/state.x": "key = \"k\"", "app/notes.x": "title = \"k\"", "app/text": "bucket"},
 			map[string]string{"app": "in  bucket=b key=k"}, nil,
+		},
+		"one without an environment's name": {
+			map[string]string{"app/main.tf": partial, "app/prod.backend": bucket + "key = \"p\"", "app/tools.backend": bucket + "key = \"t\""},
+			map[string]string{"app-prod": "in  bucket=b key=p", "app-tools": "in  bucket=b key=t"}, nil,
+		},
+		"settings of former versions": {
+			map[string]string{"app/main.tf": "terraform {\n  backend \"gcs\" {}\n}\n", "app/x.backend": bucket + "project = \"p\""},
+			map[string]string{"app": "in  bucket=b project=p"}, nil,
 		},
 		"secrets are not settings": {
 			map[string]string{"app/main.tf": partial, "app/backend.conf": "access_key = \"s3cr3t\"\n" + bucket},

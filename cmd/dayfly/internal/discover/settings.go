@@ -27,7 +27,7 @@ var settingsOf = map[string]string{
 		skip_s3_checksum sse_customer_key max_retries retry_mode allowed_account_ids forbidden_account_ids custom_ca_bundle http_proxy https_proxy
 		no_proxy insecure ec2_metadata_service_endpoint ec2_metadata_service_endpoint_mode use_legacy_workflow`,
 	"gcs": `bucket prefix credentials access_token impersonate_service_account impersonate_service_account_delegates encryption_key
-		kms_encryption_key storage_custom_endpoint`,
+		kms_encryption_key storage_custom_endpoint project region path`, // the last three: before Terraform 1.0
 	"azurerm": `storage_account_name container_name key resource_group_name subscription_id tenant_id client_id client_secret environment
 		metadata_host snapshot endpoint access_key sas_token use_azuread_auth use_oidc use_msi use_cli msi_endpoint client_certificate_path
 		client_certificate_password client_certificate oidc_request_url oidc_request_token oidc_token oidc_token_file_path
