@@ -38,7 +38,7 @@ func report(rows []scenario.Row, m *machine, took time.Duration) error {
 		note("SKIPPED, %s", l)
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %d outcomes are not as they must be", bad, len(rows))
+		return fmt.Errorf("%d of %d outcomes are not as they must be:\n%w", bad, len(rows), scenario.Failed(rows))
 	}
 	note("all %d outcomes are as they must be, %d skipped; the workflows took %s", len(rows)-skipped, skipped, took.Round(100*time.Millisecond))
 	return nil
