@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -61,6 +62,7 @@ type external struct {
 	to       aws.Config
 	name     string
 	table    *sigv4.Table
+	alone    sync.Mutex // see forward
 }
 
 // outside replaces the services of Config.External.
@@ -128,8 +130,13 @@ func (e *external) Write(w http.ResponseWriter, _ *http.Request, _ string, out a
 	return nil
 }
 
-// forward signs a call again, for the other server, and returns its answer.
+// forward signs a call again, for the other server, and returns its answer. Calls that send and delete messages go one
+// at a time: moto replaces the list of messages when it deletes one, and loses what is sent meanwhile.
 func (e *external) forward(ctx context.Context, c wire.Call) (any, error) {
+	if strings.HasPrefix(c.Operation, "SendMessage") || strings.HasPrefix(c.Operation, "DeleteMessage") {
+		e.alone.Lock()
+		defer e.alone.Unlock()
+	}
 	to, err := url.Parse(*e.to.BaseEndpoint)
 	if err != nil {
 		return nil, err
