@@ -168,14 +168,17 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 	if !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
 		return said, nil
 	}
-	if lock := p.lockInState(); lock != nil && p.mode.apply { // pulumi would say so after a preview only
-		return "", &Failure{Reason: workflow.ReasonStepFailed, Detail: lockSentence(lock, p.j.Spec.Workspace), Lock: lock}
-	}
 	if err := p.writeSettings(); err != nil {
 		return "", stepFailed(stepInit, err)
 	}
+	lock := p.lockInState()
 	if err := p.fitsApproved(); err != nil {
-		return "", err
+		f := asFailure(ctx, err)
+		f.Lock = lock // a run that was killed leaves both
+		return "", f
+	}
+	if lock != nil && p.mode.apply { // pulumi would say so after a preview only
+		return "", &Failure{Reason: workflow.ReasonStepFailed, Detail: lockSentence(lock, p.j.Spec.Workspace), Lock: lock}
 	}
 	if !p.exists {
 		if err := p.createStack(ctx); err != nil {

@@ -31,6 +31,9 @@ func (p *pulumi) readPlan(ctx context.Context, step, file string) ([]byte, error
 		return nil, runnerError(err)
 	}
 	plan, err := p.temp.read(file, maxPlanFile)
+	if err == nil && len(plan) == 0 {
+		err = errors.New("it is empty") // as that of an operation that has none
+	}
 	if err != nil {
 		err = stepFailed(step, fmt.Errorf("the plan file cannot be read: %w", err))
 	}

@@ -100,6 +100,20 @@ func TestPulumi_PlanThatDoesNotFitIsNotApplied(t *testing.T) {
 	})
 }
 
+// A run that was killed in its update leaves a lock, and a state that its plan does not fit any more. Both are named.
+func TestPulumi_StalePlanOfALockedStack(t *testing.T) {
+	h := withStandIn(t)
+	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
+	first.StateStore = "machine"
+	approved, applying, _ := stackPlanned(t, h, first, workflow.Update, withResources("s", "x"))
+	mustRun(t, h, first)
+	put(t, first.StateDir, map[string]string{".pulumi/locks/organization/demo/dev/cccc.json": "{}"})
+	_, err := engine.Run(t.Context(), applying, approved)
+	if f := failure(t, err); f.Reason != workflow.ReasonPlanStale || f.Lock == nil || f.Lock.ID != "cccc" {
+		t.Errorf("got %s %q, lock %+v", f.Reason, f.Detail, f.Lock)
+	}
+}
+
 // The program can want something else at each run. A second preview finds that; what only the update itself finds ends
 // it, with a word on what is done.
 func TestPulumi_ProgramThatChangesItsMind(t *testing.T) {
@@ -138,13 +152,14 @@ func TestPulumi_PlanThatAllowsMoreThanIsShown(t *testing.T) {
 	h := withStandIn(t)
 	first := pulumiJob(t, h, workflow.Update, withResources("s", "x"))
 	out := mustRun(t, h, first)
-	h.env = append(h.env, "TAMPERED="+address("b"))
-	preview := next(t, h, first, out, workflow.Preview, withResources("t", "x"))
-	preview.Fetched, preview.Spec.For = "commit-1", workflow.Update
-	kept := &host{path: h.path, env: h.env}
-	_, err := engine.Run(t.Context(), kept, preview)
-	if f := failure(t, err); !strings.Contains(f.Detail, "::b\" that the preview does not show") || len(kept.kept) > 0 {
-		t.Errorf("got %s, kept %d", f.Detail, len(kept.kept))
+	for env, says := range map[string]string{"TAMPERED=" + address("b"): "::b\" that the preview does not show", "EMPTIED=1": "it is empty"} {
+		kept := &host{path: h.path, env: append(slices.Clone(h.env), env)}
+		preview := next(t, kept, first, out, workflow.Preview, withResources("t", "x"))
+		preview.Fetched, preview.Spec.For = "commit-1", workflow.Update
+		_, err := engine.Run(t.Context(), kept, preview)
+		if f := failure(t, err); !strings.Contains(f.Detail, says) || len(kept.kept) > 0 {
+			t.Errorf("%s: got %s, kept %d", env, f.Detail, len(kept.kept))
+		}
 	}
 }
 
