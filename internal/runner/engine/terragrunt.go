@@ -304,7 +304,7 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 		g.h.Logf("%s", why)
 		return said + "; " + why, nil
 	}
-	return said, g.storePlans(ctx, dir)
+	return g.storePlans(ctx, dir, ended)
 }
 
 // recordPlans records the changes of all units together as those of the run, and describes them.

@@ -459,7 +459,7 @@ func standInJob(t *testing.T, op workflow.Operation, apply string) (engine.Job, 
 		`while [ "$1" != -- ]; do case "$1" in --json-out-dir) json=$2 ;; --report-file) report=$2 ;; esac; shift; done`,
 		`if [ "$2" = plan ]; then for u in a b; do mkdir -p "$json/$u" $u/.terraform; [ -e $u/up ] && echo '{"backend":{"type":"s3"}}' >$u/.terraform/terraform.tfstate`,
 		`[ -e $u/file ] && echo '{"backend":{"type":"local","config":{"path":"'"$(cat $u/file)"'"}}}' >$u/.terraform/terraform.tfstate`,
-		`echo '{"format_version":"1.2","resource_changes":[{"address":"terraform_data.x","mode":"managed","type":"terraform_data","change":{"actions":["create"]}}]}' >"$json/$u/tfplan.json"; done`,
+		`echo '{"format_version":"1.2","resource_changes":[{"address":"terraform_data.x","mode":"managed","type":"terraform_data","change":{"actions":["create"]}}]}' >"$json/$u/tfplan.json"; echo plan >"$json/$u/tfplan.tfplan"; done`,
 		`elif [ "$2" = output ]; then echo '{}'`, "else", apply, "fi")})
 	fakeEngine(t, filepath.Join(dir, "tofu"), "1.11.0", "")
 	if err := os.Chmod(filepath.Join(dir, "terragrunt"), 0o700); err != nil { //nolint:gosec // a program must be executable

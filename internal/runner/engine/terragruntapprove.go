@@ -39,21 +39,23 @@ func (g *terragrunt) notApprovable(e ended, mocked bool) string {
 	return ""
 }
 
-// storePlans stores the plans of all units, as they are in a directory.
-func (g *terragrunt) storePlans(ctx context.Context, dir string) error {
+// storePlans stores the plans of all units, as they are in a directory, and describes them. The JSON that terragrunt
+// wrote beside them counts no more: code of a unit could have changed either file.
+func (g *terragrunt) storePlans(ctx context.Context, dir string, e ended) (said string, err error) {
 	if err := g.readPinned(ctx, dir); err != nil {
-		return err
+		return "", err
 	}
 	all, err := g.showPinned(ctx, stepPlan)
 	if err != nil {
-		return err
+		return "", err
 	}
+	said = g.recordPlans(ctx, e, all)
 	raw, err := packFiles(g.pinned)
 	if err != nil {
-		return stepFailed(stepPlan, err)
+		return "", stepFailed(stepPlan, err)
 	}
 	g.out.Plan, err = storeBundle(ctx, g.h, g.now(), all, map[string][]byte{entryPlan: raw}, g.nothing)
-	return err
+	return said, err
 }
 
 // readPinned reads the plan files, and the dependency lock files of their units, when no process of the job runs.

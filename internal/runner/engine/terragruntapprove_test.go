@@ -117,6 +117,21 @@ func TestTerragrunt_PlansThatDoNotFitAreNotApplied(t *testing.T) {
 	}
 }
 
+// What people see is what the engine shows of the plans that are kept, not the JSON beside them: code of a unit could
+// change one of the two.
+func TestTerragrunt_ShowsThePlansThatItKeeps(t *testing.T) {
+	j, h := standInJob(t, workflow.Preview, `for u in a b; do (cd $u && "$TG_TF_PATH" show -json); done`)
+	fakeEngine(t, filepath.Join(j.EnginePath[0], "tofu"), "1.11.0",
+		`show) echo '{"format_version":"1.2","resource_changes":[{"address":"terraform_data.kept","mode":"managed",`+
+			`"type":"terraform_data","change":{"actions":["delete"]}}]}' ;;`)
+	j.Spec.For, j.Fetched = workflow.Update, "commit-1"
+	out, err := engine.Run(t.Context(), h, j)
+	want := []string{"delete a/terraform_data.kept", "delete b/terraform_data.kept"}
+	if err != nil || out.Plan == nil || !cmp.Equal(addresses(out.Changes), want) || !strings.Contains(h.steps[1].Text, "2 to destroy") {
+		t.Errorf("got %v, %v, %+v\n%s", err, addresses(out.Changes), h.steps, h.text())
+	}
+}
+
 // Terragrunt may fail before any unit has begun.
 func TestTerragrunt_FailsBeforeAnApprovedUnit(t *testing.T) {
 	a := newApprovable(t)
