@@ -84,6 +84,7 @@ type world struct {
 	*result
 	target   string
 	name     string // of the attempt
+	engine   string // of workspaces whose plans are approved; empty: terraform
 	victim   string
 	up       *built.Up
 	operator *client.Client

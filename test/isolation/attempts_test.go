@@ -79,6 +79,8 @@ var attempts = []attempt{
 	{name: "assigned", what: "get into a pool by the name of a deleted workspace that was assigned to it", try: (*world).assigned},
 	{name: "artifacts", what: "leave artifacts that are links, pipes, endless or not its own, and reach those of others", try: (*world).artifacts},
 	{name: "planswap", what: "swap the plan file before it is read, while it is shown and before it is applied", try: (*world).planswap},
+	{name: "stackplan", what: "swap the update plan of Pulumi in the same ways, or have it allow more than its preview shows", try: (*world).stackplan, only: config.TargetProcess, not: oneEngine},
+	{name: "treeplan", what: "swap the plan file of a unit of Terragrunt before it is read, and while it is shown", try: (*world).treeplan, only: config.TargetProcess, not: oneEngine},
 	{name: "bundle", what: "apply another plan than the approved one, or apply it to another state or source", try: (*world).bundle},
 	{name: "principals", what: "approve one's own plan as somebody else: by a second token, by the name of a person who has left", try: (*world).principals},
 	{name: "rules", what: "have policies read more than the plan, or pass a plan that they deny: by links, builtins, processes left", try: (*world).rules, only: config.TargetProcess, not: noGit},

@@ -135,7 +135,9 @@ func newSite(t *testing.T) *site {
 		err,
 		os.WriteFile(filepath.Join(s.Source, "attack"), b, 0o755),
 		os.Mkdir(engines(s.Source), 0o755), os.Chmod(engines(s.Source), 0o755),
-		os.WriteFile(filepath.Join(engines(s.Source), "terraform"), b, 0o755),
+		os.WriteFile(filepath.Join(engines(s.Source), api.EngineTerraform), b, 0o755),
+		os.WriteFile(filepath.Join(engines(s.Source), api.EnginePulumi), b, 0o755),
+		os.WriteFile(filepath.Join(engines(s.Source), api.EngineTerragrunt), b, 0o755),
 		os.WriteFile(filepath.Join(engines(s.Source), api.PolicyProgram), evaluates, 0o755),
 	); err != nil {
 		t.Fatal(err)

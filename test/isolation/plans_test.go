@@ -101,16 +101,24 @@ func (w *world) preview(name, address, mode string) api.Workflow {
 func (w *world) held(name, address, mode string) (id string) {
 	w.T.Helper()
 	source := filepath.Join(filepath.Dir(w.Data), "plans", name)
-	w.must(errors.Join(
-		os.MkdirAll(source, 0o755), os.WriteFile(filepath.Join(source, "address"), []byte(address), 0o644),
-		os.WriteFile(filepath.Join(w.Data, embedded.SecretsDir, "mode"), []byte("mode:"+mode), 0o600),
-	))
+	files, state := map[string]string{"address": address}, &api.State{Kind: api.StateDirectory}
+	switch w.engine {
+	case api.EnginePulumi:
+		files["Pulumi.yaml"], state.Workspace = "{name: demo, runtime: yaml}", "dev"
+	case api.EngineTerragrunt:
+		files, state = map[string]string{"unit/address": address, "unit/terragrunt.hcl": ""}, nil
+	}
+	w.must(os.WriteFile(filepath.Join(w.Data, embedded.SecretsDir, "mode"), []byte("mode:"+mode), 0o600))
+	for file, text := range files {
+		at := filepath.Join(source, file)
+		w.must(errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(text), 0o644)))
+	}
 	_, _, err := w.Client.PutWorkspace(w.T.Context(), api.Workspace{
 		Name: name, RunSettings: api.RunSettings{
-			Engine: api.EngineTerraform, Source: api.Source{Directory: source},
+			Engine: cmp.Or(w.engine, api.EngineTerraform), Source: api.Source{Directory: source},
 			Secrets: []api.Secret{{Env: "MODE", Ref: "file:mode"}},
 		},
-		State:    &api.State{Kind: api.StateDirectory},
+		State:    state,
 		Approval: &api.Approval{Required: true},
 	})
 	w.must(err)
@@ -192,11 +200,41 @@ func (w *world) principals() {
 
 // planswap: whatever the code does, the plan that is applied is the one that was shown, or none is.
 func (w *world) planswap() {
-	for mode, what := range map[string]string{
+	w.swapped(map[string]string{
 		"init": "from before it is made", "later": "right after it is made and shown", "show": "while it is shown", "check": "while the run that applies it looks at it",
 		"placed": "where it is placed to be applied",
-	} {
-		name := "swap-" + mode
+	}, func(name string, _ string) string { return w.read(w.stateFile(name)) })
+}
+
+// oneEngine is why a way is not tried in containers.
+const oneEngine = "the image has one engine, and no shell"
+
+// stackplan is planswap with Pulumi.
+func (w *world) stackplan() {
+	w.engine = api.EnginePulumi
+	w.swapped(map[string]string{
+		"init": "from before it is made", "later": "right after it is made", "placed": "where it is placed to be applied", "wide": "by the program, for one that allows more",
+	}, func(name string, _ string) string {
+		_, things, _ := strings.Cut(w.read(filepath.Join(w.stateDir(name), ".pulumi/stacks/demo/dev.json")), `"urn":`)
+		return things // a stack that was made and is empty has none
+	})
+}
+
+// treeplan is planswap with Terragrunt. What a unit does to the plan of a later one, as the same user, is not tried.
+func (w *world) treeplan() {
+	w.engine = api.EngineTerragrunt
+	w.swapped(map[string]string{
+		"init": "from before it is made", "later": "right after it is made and shown", "show": "while it is shown", "check": "while the run that applies it looks at it",
+	}, func(_ string, log string) string {
+		_, applied, _ := strings.Cut(log, "applied {")
+		return applied
+	})
+}
+
+// swapped tries these ways to swap a plan. made is what an apply has left, of a workspace and its log.
+func (w *world) swapped(ways map[string]string, made func(name, log string) string) {
+	for mode, what := range ways {
+		name := w.name + "-" + mode
 		wf := w.preview(name, "thing.planned", mode)
 		log, shown := w.Log(wf.ID, 0), "nothing"
 		if wf.State == workflow.Succeeded {
@@ -208,10 +246,13 @@ func (w *world) planswap() {
 		if (mode == "init" || mode == "later") && !strings.Contains(log, "a process that swaps plans is left") {
 			w.T.Errorf("no process was left:\n%s", log)
 		}
-		state := w.read(w.stateFile(name))
-		held := wf.State == workflow.Failed && state == "" || wf.State == workflow.Succeeded && strings.Contains(state, `"`+shown+`"`)
-		if mode == "show" || mode == "check" {
+		state := made(name, log)
+		held := wf.State == workflow.Failed && state == "" || wf.State == workflow.Succeeded && strings.Contains(state, `"`+strings.TrimPrefix(shown, "unit/")+`"`)
+		switch mode {
+		case "show", "check":
 			held = held && strings.Contains(wf.Detail, "was changed while the engine showed it")
+		case "wide":
+			held = held && strings.Contains(wf.Detail, "that the preview does not show")
 		}
 		w.tried("swap it "+what, held, "%s was shown, and then: %s %s", shown, wf.State, cmp.Or(wf.Detail, state))
 	}

@@ -27,8 +27,13 @@ func main() {
 	if filepath.Base(os.Args[0]) == "sh" {
 		shell()
 	}
-	if filepath.Base(os.Args[0]) == "terraform" {
+	switch filepath.Base(os.Args[0]) {
+	case "terraform":
 		engine()
+	case "pulumi":
+		pulumi()
+	case "terragrunt":
+		terragrunt()
 	}
 	way, ok := ways[os.Args[1]]
 	if !ok {

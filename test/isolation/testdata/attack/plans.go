@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,6 +68,10 @@ func planOf(address string) []byte {
 // is called as something else.
 func engine() {
 	mode, step, last := strings.TrimPrefix(os.Getenv("MODE"), "mode:"), os.Args[1], os.Args[len(os.Args)-1]
+	command := os.Getpid()
+	if os.Getenv("TG_TF_PATH") != "" {
+		command = os.Getppid()
+	}
 	if mode == "steps" {
 		stepwise(step)
 	}
@@ -100,7 +105,7 @@ func engine() {
 			wait(0, nil)
 		}
 		if mode == "later" {
-			leaveSwapper(os.Getpid())
+			leaveSwapper(command)
 		}
 		os.Exit(2)
 	case "show":
@@ -109,7 +114,7 @@ func engine() {
 		case strings.HasPrefix(mode, "rules "):
 			detach("rewriter", nil, "rules")
 		case mode == "later":
-			leaveSwapper(os.Getpid())
+			leaveSwapper(command)
 		case mode == "placed" && applies:
 			leaveSwapper(0)
 		case mode == "show", mode == "check" && applies:
@@ -135,6 +140,130 @@ func engine() {
 	default:
 		return
 	}
+	os.Exit(0)
+}
+
+// after is the argument after a flag; empty: it is not there.
+func after(flag string) string {
+	if i := slices.Index(os.Args, flag); i >= 0 && i+1 < len(os.Args) {
+		return os.Args[i+1]
+	}
+	return ""
+}
+
+// urn names a resource of the stack.
+func urn(name string) string { return "urn:pulumi:dev::demo::attack:index:Thing::" + name }
+
+// updatePlan is one of Pulumi that creates things.
+func updatePlan(names ...string) []byte {
+	of := map[string]any{}
+	for _, name := range names {
+		of[urn(name)] = map[string]any{"steps": []string{"create"}}
+	}
+	raw, _ := json.Marshal(map[string]any{"resourcePlans": of})
+	return raw
+}
+
+// pulumi answers as that does, and attacks where MODE says. Its program wants the thing that the source names. It
+// returns if it is called as something else.
+func pulumi() {
+	mode, command := strings.TrimPrefix(os.Getenv("MODE"), "mode:"), strings.Join(os.Args[1:min(3, len(os.Args))], " ")
+	applies := os.Getenv("DAYFLY_OPERATION") == "update"
+	state := filepath.Join(strings.TrimPrefix(os.Getenv("PULUMI_BACKEND_URL"), "file://"), ".pulumi/stacks/demo/dev.json")
+	save := func(plan []byte) {
+		var of struct{ ResourcePlans map[string]any }
+		_ = json.Unmarshal(plan, &of)
+		rows := []map[string]string{}
+		for urn := range of.ResourcePlans {
+			rows = append(rows, map[string]string{"urn": urn, "type": "attack:index:Thing"})
+		}
+		raw, _ := json.Marshal(map[string]any{"deployment": map[string]any{"manifest": map[string]any{"time": time.Now()}, "resources": rows}})
+		_ = os.MkdirAll(filepath.Dir(state), 0o700)
+		_ = os.WriteFile(state, raw, 0o600)
+	}
+	name, _ := os.ReadFile("address")
+	switch {
+	case os.Args[1] == "version":
+		fmt.Println("v3.274.1")
+	case os.Args[1] == "install":
+	case command == "stack init":
+		if mode == "init" {
+			leaveSwapper(0)
+		}
+		_ = os.WriteFile("Pulumi.dev.yaml", []byte("encryptionsalt: v1\n"), 0o600)
+		save(nil)
+	case command == "stack export":
+		raw, err := os.ReadFile(state)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "error: no stack named 'dev' found")
+			os.Exit(6)
+		}
+		fmt.Printf("%s\n", raw)
+	case command == "stack output":
+		fmt.Println("{}")
+	case os.Args[1] == "preview":
+		plan := updatePlan(string(name))
+		if mode == "wide" {
+			plan = updatePlan(string(name), "thing.forged")
+		}
+		_ = os.WriteFile(after("--save-plan"), plan, 0o600)
+		switch {
+		case mode == "later":
+			leaveSwapper(os.Getpid())
+		case mode == "placed" && applies:
+			_ = os.Setenv("SPARED", after("--save-plan"))
+			leaveSwapper(0)
+		}
+		fmt.Printf(`{"steps":[{"op":"create","urn":%q}],"changeSummary":{"create":1}}`+"\n", urn(string(name)))
+	case os.Args[1] == "up":
+		time.Sleep(200 * time.Millisecond) // pulumi takes as long before it reads the plan
+		plan, _ := os.ReadFile(after("--plan"))
+		if !json.Valid(plan) {
+			fmt.Fprintln(os.Stderr, "error: could not read the plan")
+			os.Exit(255)
+		}
+		save(plan)
+	default:
+		return
+	}
+	os.Exit(0)
+}
+
+// terragrunt runs the wrapped engine in the one unit of a tree, as that does. It returns if it is called as something
+// else.
+func terragrunt() {
+	at := slices.Index(os.Args, "--")
+	if os.Args[1] == "--version" {
+		fmt.Println("terragrunt version v1.1.3")
+		os.Exit(0)
+	} else if at < 0 {
+		return
+	}
+	unit, command := ".", os.Args[at+1:]
+	wrapped := func(args ...string) {
+		cmd := exec.Command(os.Getenv("TG_TF_PATH"), args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = unit, os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil && args[0] != "plan" { // which ends with 2 where there are changes
+			os.Exit(1)
+		}
+	}
+	if slices.Contains(os.Args[:at], "--all") {
+		unit = "unit"
+		plan := filepath.Join(after("--out-dir"), unit, "tfplan.tfplan")
+		_ = os.MkdirAll(filepath.Join(unit, ".terraform"), 0o700)
+		_ = os.WriteFile(filepath.Join(unit, ".terraform/terraform.tfstate"), []byte(`{"backend":{"type":"http","config":{"address":"http://127.0.0.1:9/`+os.Getenv("DAYFLY_WORKSPACE")+`"}}}`), 0o600)
+		wrapped("init")
+		if command[0] != "plan" {
+			command = append(command, plan)
+		} else {
+			_ = os.MkdirAll(filepath.Dir(plan), 0o700)
+			wrapped(append(command, "-out="+plan)...)
+			shown, _ := os.ReadFile(plan)
+			_ = os.WriteFile(filepath.Join(after("--json-out-dir"), unit, "tfplan.json"), shown, 0o600)
+			os.Exit(0)
+		}
+	}
+	wrapped(command...)
 	os.Exit(0)
 }
 
@@ -165,21 +294,23 @@ func swap(_ int, args []string) {
 		_ = cmd.Start()
 		return
 	}
-	forged := planOf("thing.forged")
+	forged := map[bool][]byte{true: planOf("thing.forged"), false: updatePlan("thing.forged")}
 	_ = os.WriteFile(swapping(), nil, 0o600)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if _, err := os.Stat("/proc/" + args[0] + "/cmdline"); args[0] != "0" && err == nil {
 			continue
 		}
 		_ = filepath.WalkDir(os.Getenv("TMPDIR"), func(path string, d fs.DirEntry, err error) error {
-			shown := strings.Contains(path, "/show-") && os.Getenv("MODE") == "mode:placed"
-			if err == nil && !d.IsDir() && !shown && strings.HasSuffix(path, ".tfplan") {
-				_ = os.WriteFile(path, forged, 0o600)
-				_ = os.WriteFile(path+".new", forged, 0o600)
+			shown := path == os.Getenv("SPARED") || strings.Contains(path, "/show-") && os.Getenv("MODE") == "mode:placed"
+			file := strings.HasSuffix(path, ".tfplan")
+			if err == nil && !d.IsDir() && !shown && (file || strings.HasPrefix(filepath.Base(path), "plan-") && strings.HasSuffix(path, ".json")) {
+				_ = os.WriteFile(path, forged[file], 0o600)
+				_ = os.WriteFile(path+".new", forged[file], 0o600)
 				_ = os.Rename(path+".new", path)
 			}
 			return nil
 		})
+		time.Sleep(time.Millisecond) // a file is whole most of the time
 	}
 }
 
