@@ -101,6 +101,20 @@ func TestTree_TerragruntUnitsAreTreesOrAlone(t *testing.T) {
 		t.Errorf("units (-want +got):\n%s", diff)
 	}
 
+	paths := map[string][]string{}
+	for _, w := range find(t, dir, discover.Options{GitURL: "https://example.com/i.git"}).Workspaces {
+		if w.PullRequests != nil {
+			paths[w.Name] = w.PullRequests.Paths
+		}
+	}
+	if diff := cmp.Diff(map[string][]string{
+		"live-prod":   {"live/root.hcl", "modules/app/**", "modules/net/**"},
+		"live-stage":  {"live/root.hcl", "modules/net/**"},
+		"stacks-live": {"catalog/made/**", "modules/app/**"},
+	}, paths); diff != "" {
+		t.Errorf("paths of pull requests (-want +got):\n%s", diff)
+	}
+
 	found = find(t, filepath.Join(dir, "live/stage"), discover.Options{})
 	if notes := strings.Join(found.Workspaces[0].Notes, "\n"); !strings.Contains(notes, "not in this tree: root.hcl") {
 		t.Errorf("without the files above: notes %q", notes)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -31,6 +32,7 @@ type unit struct {
 	stack    bool
 	sourced  bool     // it, or a file that it includes, names a source
 	includes []string // files
+	reads    []string // files, also those that it includes
 	holds    []string // directories that its source must have
 	needs    []string // directories of the units that it depends on
 	calls    []string // directories that it calls: a module, or of a stack units and stacks
@@ -90,11 +92,13 @@ func (w *walk) readCalls(u *unit, all map[string]*unit) {
 			w.follow(copied, path.Join(callee, map[bool]string{false: unitFile, true: stackFile}[of.stack]), map[string]bool{})
 			u.holds, u.missing = append(u.holds, copied.holds...), append(u.missing, copied.missing...)
 			u.includes, u.backends = append(u.includes, copied.includes...), append(u.backends, copied.backends...)
+			u.reads = append(u.reads, copied.reads...)
 			todo = append(append(todo, of.calls...), copied.calls...)
 		}
 		seen[callee] = true
 		w.called[callee] = cmp.Or(w.called[callee], u.dir)
 	}
+	u.calls = slices.Collect(maps.Keys(seen)) // also by way of others
 }
 
 // follow reads a file of a unit, and the files that this reads.
@@ -122,7 +126,7 @@ func (w *walk) follow(u *unit, name string, seen map[string]bool) {
 	}
 	for _, p := range f.Reads {
 		if file, ok := w.place(u, name, p); ok {
-			u.holds = append(u.holds, path.Dir(file))
+			u.reads, u.holds = append(u.reads, file), append(u.holds, path.Dir(file))
 			w.follow(u, file, seen)
 		} else if !p.Optional && !slices.Contains(u.missing, cmp.Or(p.Above, p.Path)) {
 			u.missing = append(u.missing, cmp.Or(p.Above, p.Path))
@@ -292,6 +296,22 @@ func (w *walk) terragrunt(s source) (list []Workspace) {
 	return list
 }
 
+// outside are the places outside of a directory with the code of its units: files that they read, and what they call.
+func (w *walk) outside(s source, dir string, units []*unit) (places []string) {
+	for _, u := range units {
+		calls := append(slices.Clone(u.calls), w.callsFrom(u.dir)...)
+		for _, called := range u.calls {
+			calls = append(calls, w.callsFrom(called)...)
+		}
+		for _, place := range append(calls, u.reads...) {
+			if !inside(place, dir) {
+				places = append(places, filepath.Join(s.dir, filepath.FromSlash(place)))
+			}
+		}
+	}
+	return places
+}
+
 // tree describes a workspace of some units.
 func (w *walk) tree(s source, dir string, units []*unit) Workspace {
 	one := Workspace{Dir: dir, Why: "it is a tree of " + text.Count(len(units), "unit") + " of Terragrunt"}
@@ -314,6 +334,11 @@ func (w *walk) tree(s source, dir string, units []*unit) Workspace {
 			if !inside(need, dir) {
 				one.needs = append(one.needs, w.groupOf[need])
 			}
+		}
+	}
+	if one.Source.Git != nil {
+		if paths := s.paths(w.outside(s, dir, units), one.Source); len(paths) > 0 {
+			one.PullRequests = &api.PullRequests{Paths: paths}
 		}
 	}
 	note := func(format string, args ...any) { one.Notes = append(one.Notes, fmt.Sprintf(format, args...)) }
