@@ -51,10 +51,11 @@ type Workspace struct {
 	needs []string // directories of workspaces that run before it
 }
 
-// Left is a directory that was not taken.
+// Left is a directory that was not taken, or a file with values that no workspace reads.
 type Left struct {
-	Dir string `json:"dir"`
-	Why string `json:"why"`
+	Dir  string `json:"dir,omitempty"`
+	File string `json:"file,omitempty"`
+	Why  string `json:"why"`
 }
 
 // Found has the workspaces of a tree.
@@ -62,7 +63,7 @@ type Found struct {
 	Workspaces []Workspace `json:"workspaces"`
 	Doubtful   []Left      `json:"doubtful,omitempty"` // directories that may be root modules
 	Left       []Left      `json:"left_out"`
-	Files      []File      `json:"files,omitempty"` // with values, that no workspace reads
+	Files      []Left      `json:"files,omitempty"` // with values, that no workspace reads
 	Notes      []string    `json:"notes,omitempty"` // about no one workspace
 }
 
@@ -241,7 +242,7 @@ func (w *walk) note(format string, args ...any) {
 	w.out.Notes = append(w.out.Notes, fmt.Sprintf(format, args...))
 }
 
-func (w *walk) leave(dir, why string) { w.out.Left = append(w.out.Left, Left{dir, why}) }
+func (w *walk) leave(dir, why string) { w.out.Left = append(w.out.Left, Left{Dir: dir, Why: why}) }
 
 func (w *walk) module(dir string) *module {
 	m := w.modules[dir]

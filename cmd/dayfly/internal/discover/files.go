@@ -21,12 +21,6 @@ type file struct {
 	sort     sort   // what its name says of that
 }
 
-// File is one that no workspace reads.
-type File struct {
-	File string `json:"file"`
-	Why  string `json:"why"`
-}
-
 // Words and ends of names.
 var (
 	variableEnds  = []string{".tfvars", ".tfvars.json"}
@@ -86,7 +80,9 @@ func (w *walk) readFiles() (files []*file) {
 	return files
 }
 
-func (w *walk) passOver(name, why string) { w.out.Files = append(w.out.Files, File{name, why}) }
+func (w *walk) passOver(name, why string) {
+	w.out.Files = append(w.out.Files, Left{File: name, Why: why})
+}
 
 func isEncrypted(name string, content []byte) bool {
 	marks := []string{"\x00GITCRYPT", "ENC[AES256_GCM,", "$ANSIBLE_VAULT;", "age-encryption.org/", "BEGIN AGE ENCRYPTED", "BEGIN PGP MESSAGE"}

@@ -159,7 +159,7 @@ func (w *walk) sortOut(s source) {
 		case is == leftOut:
 			w.leave(dir, why)
 		default:
-			w.out.Doubtful = append(w.out.Doubtful, Left{dir, why})
+			w.out.Doubtful = append(w.out.Doubtful, Left{Dir: dir, Why: why})
 		}
 	}
 }

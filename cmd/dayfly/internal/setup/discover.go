@@ -192,21 +192,17 @@ func inDoubt(found discover.Found, format string) string {
 // leftTables prints the directories that were not taken and the files that no workspace reads, those with the same
 // reason in a line.
 func leftTables(w io.Writer, style term.Style, found discover.Found) error {
-	files := make([]discover.Left, 0, len(found.Files))
-	for _, f := range found.Files {
-		files = append(files, discover.Left{Dir: f.File, Why: f.Why})
-	}
 	for _, group := range []struct {
 		title string
 		list  []discover.Left
 		names int // in a line
-	}{{"DOUBTFUL", found.Doubtful, 20}, {"LEFT OUT", found.Left, 5}, {"FILES OF VALUES", files, 20}} {
+	}{{"DOUBTFUL", found.Doubtful, 20}, {"LEFT OUT", found.Left, 5}, {"FILES OF VALUES", found.Files, 20}} {
 		if len(group.list) == 0 {
 			continue
 		}
 		table := term.NewTable(group.title, "WHY")
 		for _, line := range together(group.list, group.names) {
-			table.Row(term.Clean(line.Dir), term.Clean(line.Why))
+			table.Row(term.Clean(line.Dir+line.File), term.Clean(line.Why))
 		}
 		_, _ = fmt.Fprintln(w)
 		if err := table.Write(w, style, ""); err != nil {
@@ -227,13 +223,13 @@ func together(list []discover.Left, limit int) (lines []discover.Left) {
 	}
 	same := map[string][]string{}
 	for _, l := range list {
-		same[reason(l)] = append(same[reason(l)], cli.Dash(l.Dir))
+		same[reason(l)] = append(same[reason(l)], cli.Dash(l.Dir+l.File))
 	}
 	for _, l := range list {
 		switch dirs := same[reason(l)]; {
 		case len(dirs) < fromHere:
 			lines = append(lines, l)
-		case dirs[0] == cli.Dash(l.Dir):
+		case dirs[0] == cli.Dash(l.Dir+l.File):
 			lines = append(lines, discover.Left{Dir: fmt.Sprintf("%d: %s", len(dirs), text.Some(dirs, limit)), Why: reason(l)})
 		}
 	}
