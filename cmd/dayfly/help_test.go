@@ -119,14 +119,15 @@ func (w *world) seed() (id, token string) {
 	w.t.Chdir(w.t.TempDir())
 	tomorrow := time.Now().AddDate(0, 0, 1).Format(time.DateOnly)
 	for name, text := range map[string]string{
-		"workspace.yaml":    "name: storage\nengine: command\ncommands: {update: 'true'}\n",
-		"issuer.yaml":       "kind: issuer\nname: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
-		"schedule.yaml":     "kind: schedule\nname: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
-		"git-host.yaml":     "kind: git_host\nname: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, principal: bob, role: operator}]\n",
-		"policy-group.yaml": "kind: policy_group\nname: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
-		"waiver.yaml":       "kind: waiver\nname: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
-		"on-call.yaml":      "kind: notification\nname: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
-		"DIR/main.tf":       "provider \"null\" {}\nresource \"null_resource\" \"x\" {}\n",
+		"workspace.yaml":          "name: storage\nengine: command\ncommands: {update: 'true'}\n",
+		"issuer.yaml":             "kind: issuer\nname: gitlab\nurl: https://gitlab.example.com\naudiences: [dayfly]\n",
+		"schedule.yaml":           "kind: schedule\nname: weekly\ncron: '@weekly'\nworkspaces: [network]\n",
+		"git-host.yaml":           "kind: git_host\nname: gitlab\nhost: gitlab\ntoken_ref: file:gitlab-token\nmembers: [{id: 8, principal: bob, role: operator}]\n",
+		"policy-group.yaml":       "kind: policy_group\nname: ports\nenforcement: mandatory\nworkspaces: [network]\nsource: {directory: /policies}\n",
+		"waiver.yaml":             "kind: waiver\nname: old\ngroup: buckets\nrule: main.deny\nworkspace: network\nreason: it moves\nuntil: " + tomorrow + "\n",
+		"on-call.yaml":            "kind: notification\nname: on-call\nurl: https://hooks.example.com/dayfly\nsecret_ref: file:webhook-secret\n",
+		"DIR/modules/net/main.tf": "variable \"cidr\" {}\n",
+		"DIR/main.tf":             "provider \"null\" {}\nresource \"null_resource\" \"x\" {}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 			w.t.Fatal(err)
