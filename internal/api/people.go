@@ -289,9 +289,10 @@ type Workflow struct {
 	Revision        string             `json:"revision,omitempty" doc:"Changes with anything else that is said here; only in the answer about one workflow" example:"2pbm1vq6u7mzi"`
 }
 
-// Did says whether its changes were made; else they were planned, and of a run that failed some may have been made.
+// Did says whether the changes of its result were made; else they were planned. A run that failed reports none but
+// those that it had made before.
 func (w Workflow) Did() bool {
-	return w.State == workflow.Succeeded && workflow.ChangesState(w.Type, w.Operation)
+	return w.State.Terminal() && workflow.ChangesState(w.Type, w.Operation)
 }
 
 // Slot is the right to change a workspace's state, with its holder.

@@ -36,6 +36,9 @@ func RenderParts(why api.Why, now time.Time) map[string]templ.Component {
 	return map[string]templ.Component{"row": runRow(v, why.Workflow, runLink), "page": runParts(v, runDataOf(why, v))}
 }
 
+// Heading is the heading of the changes that a run has.
+func Heading(of string, c api.Changes, w api.Workflow) string { return treeOf(of, c, false).heading(w) }
+
 // RenderTree is the part of a run's page about the tree that it is of.
 func RenderTree(tree api.Tree, workspace string, now time.Time) templ.Component {
 	return treeSection(&view{now: now}, tree, workspace)

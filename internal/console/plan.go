@@ -6,6 +6,7 @@ import (
 
 	"github.com/dayfly-dev/dayfly/internal/api"
 	"github.com/dayfly-dev/dayfly/internal/runtext"
+	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
 // shownOpen is how many resources of a plan are shown at once; the others are folded, by module. Destroyed
@@ -108,11 +109,13 @@ func (p *planTree) empty() bool { return p == nil || len(p.first)+len(p.modules)
 
 // heading says whether the changes are planned or done, and counts them.
 func (p *planTree) heading(w api.Workflow) string {
-	title := "Plan · "
-	if w.Did() {
-		title = "Changes · "
+	switch {
+	case w.State != workflow.Succeeded && p.of != w.ID: // it was to apply this plan
+		return "Plan · " + runtext.Changes(p.changes, false)
+	case w.Did():
+		return "Changes · " + runtext.Counted(w, p.changes)
 	}
-	return title + runtext.Changes(p.changes, w.Did())
+	return "Plan · " + runtext.Counted(w, p.changes)
 }
 
 // summary counts the changes of a module, in the order of its resources.

@@ -151,6 +151,15 @@ func TestRun_APlanIsApprovedAsItWasShown(t *testing.T) {
 	shows(t, s.get("/runs/"+w.Review.Applies), "Applies plan of "+w.ID, "Plan · 1 to destroy, 1 to replace, 2 to add", "○ Pending. It waits for the next claim")
 }
 
+func TestHeading_OfARunThatFailed(t *testing.T) {
+	w := api.Workflow{ID: "wf_1", Type: workflow.Deployment, Operation: workflow.Update, State: workflow.Failed}
+	for want, of := range map[string]string{"Changes · 2 added before it failed": "wf_1", "Plan · 2 to add": "wf_0"} {
+		if got := console.Heading(of, api.Changes{Add: 2}, w); got != want {
+			t.Errorf("the changes of %s: got %q, want %q", of, got, want)
+		}
+	}
+}
+
 func TestRun_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 	s := newSite(t)
 	s.guarded("net", api.Approval{Required: true, AfterMerge: true})

@@ -26,7 +26,8 @@ func TestWords_OfRuns(t *testing.T) {
 		out := said(c)
 		if w.Operation == "update" {
 			c.Previews = []pullrequest.Preview{applied(previewed("net", create), w.State)}
-			c.Previews[0].Apply.Reason = w.Reason
+			did := c.Previews[0].Apply
+			did.Type, did.Operation, did.Reason, did.Changes = w.Type, w.Operation, w.Reason, w.Changes
 			out += "\nas the one that applies:\n" + said(c)
 		}
 		return out

@@ -125,6 +125,9 @@ func (p Preview) state() string {
 	if run.State == workflow.Failed && run.Reason != workflow.ReasonNone && run.Reason.Known() {
 		s += ": " + runtext.Reason(run.Reason)
 	}
+	if did := runtext.Changed(run); did != "" && run.Did() && run.State != workflow.Succeeded {
+		s += "; " + did
+	}
 	if safeLink(p.URL) {
 		s = "[" + s + "](" + p.URL + ")"
 	}

@@ -65,6 +65,23 @@ func Changes(c api.Changes, did bool) string {
 	return strings.Join(out, ", ")
 }
 
+// Counted counts the changes of the result of a run: the planned ones, or those that it made, and before what.
+func Counted(w api.Workflow, c api.Changes) string {
+	if !w.Did() || w.State == workflow.Succeeded || !c.Any() && len(c.Outputs) == 0 {
+		return Changes(c, w.Did())
+	}
+	drift := c.Drift // nobody made it
+	c.Drift = 0
+	said := Changes(c, true) + " before it failed"
+	if w.State == workflow.Cancelled {
+		said = Changes(c, true) + " before it was cancelled"
+	}
+	if drift > 0 {
+		said += "; " + Changes(api.Changes{Drift: drift}, true)
+	}
+	return said
+}
+
 // Unit is the result of a unit and its changes: "1 added", "failed, 1 added", "excluded".
 func Unit(u api.UnitResult, did bool) string {
 	var said []string
@@ -91,7 +108,7 @@ func Changed(w api.Workflow) string {
 	if c == nil || !w.State.Terminal() {
 		return ""
 	}
-	said := Changes(*c, w.Did())
+	said := Counted(w, *c)
 	switch none := said == Changes(api.Changes{}, false); {
 	case none && w.State != workflow.Succeeded:
 		return ""

@@ -86,6 +86,29 @@ func TestChanges_TheDangerousFirst(t *testing.T) {
 	}
 }
 
+func TestChanged_ARunThatFailedSaysWhatItDid(t *testing.T) {
+	for want, c := range map[string]struct {
+		state workflow.State
+		op    workflow.Operation
+		of    api.Changes
+	}{
+		"2 added":                  {workflow.Succeeded, workflow.Update, api.Changes{Add: 2}},
+		"2 added before it failed": {workflow.Failed, workflow.Update, api.Changes{Add: 2}},
+		"1 destroyed before it failed; 2 drifted": {workflow.Failed, workflow.Destroy, api.Changes{Destroy: 1, Drift: 2}},
+		"1 imported, 1 moved, 2 forgotten before it was cancelled": {
+			workflow.Cancelled, workflow.Update, api.Changes{Import: 1, Move: 1, Forget: 2},
+		},
+		"2 drifted": {workflow.Failed, workflow.Refresh, api.Changes{Drift: 2}},
+		"3 to add":  {workflow.Failed, workflow.Preview, api.Changes{Add: 3}},
+		"":          {workflow.Failed, workflow.Update, api.Changes{}},
+	} {
+		w := api.Workflow{Type: workflow.Deployment, Operation: c.op, State: c.state, Changes: &c.of}
+		if got := runtext.Changed(w); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // Pulumi has no lineage, so none is shown.
 func TestWhichState_ThatOfPulumiIsItsStack(t *testing.T) {
 	for want, got := range map[string]string{

@@ -147,6 +147,22 @@ func Runs() (all []Run) {
 		r.Changes = &api.Changes{Destroy: 1, Resources: []api.ResourceChange{{Action: "delete", Address: "app/aws_eip.nat"}}}
 		r.Units = []api.UnitResult{{Unit: "app", Result: "succeeded", Changes: &api.Changes{Destroy: 1}, Outputs: 1}, {Unit: "net", Result: "excluded"}}
 	}))
+	cutOff := func(reason workflow.Reason, c api.Changes) func(*api.Why, *api.Workflow) {
+		return func(why *api.Why, w *api.Workflow) { changes(c)(why, w); w.Reason = reason }
+	}
+	add("update that failed in its apply", workflow.Failed, workflow.Update, func(why *api.Why, w *api.Workflow) {
+		cutOff(workflow.ReasonStepFailed, api.Changes{
+			Add: 2, Import: 1, Drift: 1, Resources: []api.ResourceChange{{Action: "create", Address: "net/aws_subnet.a"}},
+		})(why, w)
+		w.Result.Units = []api.UnitResult{
+			{Unit: "<b>net", Result: "succeeded", Changes: &api.Changes{Add: 2}, Planned: true},
+			{Unit: "app", Result: "failed", Changes: &api.Changes{Import: 1}}, {Unit: "dns", Result: "early exit"},
+		}
+	})
+	add("destroy that failed", workflow.Failed, workflow.Destroy, cutOff(workflow.ReasonStepFailed, api.Changes{Destroy: 2}))
+	add("refresh that failed", workflow.Failed, workflow.Refresh, cutOff(workflow.ReasonStepFailed, api.Changes{Drift: 2}))
+	add("update that was cancelled in its apply", workflow.Cancelled, workflow.Update, cutOff(workflow.ReasonCancelled, api.Changes{Move: 1, Forget: 1}))
+	add("preview that a policy denied", workflow.Failed, workflow.Preview, cutOff(workflow.ReasonPolicyFailed, api.Changes{Add: 3}))
 	add("state list", workflow.Succeeded, workflow.StateList, nothing)
 	add("scan without drift", workflow.Succeeded, "", as(workflow.InsightsScan, result(func(r *api.Result) {
 		r.Changes = &api.Changes{}

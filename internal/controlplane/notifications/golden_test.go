@@ -24,7 +24,7 @@ func TestWords_OfRuns(t *testing.T) {
 			event = api.EventStuck
 		case w.ToApprove:
 			event = api.EventApproval
-		case w.Changes != nil && w.Changes.Drift > 0:
+		case w.State == workflow.Succeeded && w.Changes != nil && w.Changes.Drift > 0:
 			event = api.EventDrift
 		case w.State != workflow.Failed:
 			return "none"

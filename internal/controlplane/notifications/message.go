@@ -120,8 +120,9 @@ func slack(s summary, m Message, detail, link string) string {
 	if n.Reason != "" {
 		facts = append(facts, runtext.Reason(n.Reason))
 	}
-	if n.Changes != nil && n.Event != api.EventFailed {
-		facts = append(facts, runtext.Changes(*n.Changes, false))
+	did := api.Workflow{Type: n.Type, Operation: n.Op, State: workflow.State(s.state), Changes: n.Changes}
+	if changed := runtext.Changed(did); changed != "" {
+		facts = append(facts, changed)
 	}
 	if n.By != "" {
 		facts = append(facts, "submitted by "+code(text.Cut(n.By, 100)))

@@ -281,7 +281,7 @@ func checkChanges(in api.Changes) error {
 func resultText(w *record.Workflow, in api.Result) string {
 	text := runtext.Ended(string(in.Outcome), in.Reason) + Because(in.Detail)
 	if ch := in.Changes; ch != nil {
-		text += "; " + runtext.Changes(*ch, w.ChangesState() && in.Outcome == workflow.Succeeded)
+		text += "; " + runtext.Counted(api.Workflow{Type: w.Type, Operation: w.Op, State: in.Outcome}, *ch)
 	}
 	if f := in.State; f != nil && f.Taken != "" {
 		text += fmt.Sprintf("; the state was taken over from %s (%s)", f.Taken, runtext.WhichState(f.Lineage, f.Serial))
