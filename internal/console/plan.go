@@ -118,6 +118,18 @@ func (p *planTree) heading(w api.Workflow) string {
 	return "Plan · " + runtext.Counted(w, p.changes)
 }
 
+// firstUnits are the units that a page shows, those that did not succeed first, and how many others there are.
+func firstUnits(all []api.UnitResult) (shown []api.UnitResult, more int) {
+	for _, succeeded := range []bool{false, true} {
+		for _, u := range all {
+			if (u.Result == "succeeded") == succeeded && len(shown) < shownOpen {
+				shown = append(shown, u)
+			}
+		}
+	}
+	return shown, len(all) - len(shown)
+}
+
 // summary counts the changes of a module, in the order of its resources.
 func (m module) summary() string {
 	var parts []string

@@ -160,6 +160,23 @@ func TestHeading_OfARunThatFailed(t *testing.T) {
 	}
 }
 
+func TestRun_UnitsThatFailedComeFirst(t *testing.T) {
+	units := make([]api.UnitResult, 0, 100)
+	for i := range 100 {
+		units = append(units, api.UnitResult{Unit: fmt.Sprintf("<b>u%02d", i), Result: "succeeded", Changes: &api.Changes{Add: 1}})
+	}
+	units[99].Result = "failed"
+	page := rendered(t, console.RenderParts(api.Why{Workflow: api.Workflow{
+		ID: "wf_1", Type: workflow.Deployment, Operation: workflow.Update, State: workflow.Failed, Result: &api.Result{Units: units},
+	}}, time.Now())["page"])
+	_, list, _ := strings.Cut(page, "<h2>Units · 100</h2>")
+	list, rest, _ := strings.Cut(list, "</ul>")
+	if first := "<code>&lt;b&gt;u99</code> <small>failed, 1 added</small>"; strings.Index(list, "<code>") != strings.Index(list, first) || !strings.Contains(list, "u58<") ||
+		strings.Contains(list, "u59<") || !strings.Contains(rest, "and 40 more: <code>dayfly workflow show wf_1") {
+		t.Errorf("got %s\n%s", list, rest)
+	}
+}
+
 func TestRun_APullRequestsPlanWaitsForTheMerge(t *testing.T) {
 	s := newSite(t)
 	s.guarded("net", api.Approval{Required: true, AfterMerge: true})
