@@ -519,7 +519,7 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 		}
 		return "", g.keepErrored(ctx, failed)
 	}
-	g.out.Checks = nil // they were the plans', and the states of units are not read
+	g.out.Checks = nil // they were the plans'
 	var late []string
 	for _, unit := range ended.named(unitSucceeded, unitIgnored) {
 		info, err := g.root.root.Stat(unit)
@@ -544,26 +544,71 @@ func (g *terragrunt) apply(ctx context.Context) (string, error) {
 	return said, nil
 }
 
-// output reads the outputs of each unit.
+// outputsOf reads the outputs of a unit, in the form of `output -json`, and its checks that fail. Both are in its
+// state. Where that cannot be read, the engine is asked for the outputs, and nothing is known of the checks.
+func (g *terragrunt) outputsOf(ctx context.Context, unit string) (raw []byte, failing checks, err error) {
+	doc, err := g.pull(ctx, unit)
+	if err == nil && doc != nil {
+		if raw, err = doc.outputs(); !errors.Is(err, errNotToRead) {
+			return raw, doc.checks, err
+		}
+	}
+	out := &buffer{limit: maxOutputJSON}
+	if err = g.ask(ctx, unit, out, "output", "-json"); err == nil && out.over {
+		err = errTooLong
+	}
+	return out.Bytes(), nil, err
+}
+
+// pull reads the state of a unit.
+func (g *terragrunt) pull(ctx context.Context, unit string) (*document, error) {
+	file := newName("pulled-", ".tfstate")
+	out, err := g.temp.create(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = g.temp.root.Remove(file) }()
+	if err := errors.Join(g.ask(ctx, unit, &limited{out, maxState}, "state", "pull"), out.Close()); err != nil {
+		return nil, err
+	}
+	return documentOf(g.temp, file)
+}
+
+// ask runs a command of the wrapped engine in a unit.
+func (g *terragrunt) ask(ctx context.Context, unit string, to io.Writer, command ...string) error {
+	said := &tail{limit: 32 << 10}
+	code, err := g.h.Exec(ctx, Command{
+		Args: append([]string{g.bin.path, "run", "--non-interactive", "--no-color", "--tf-forward-stdout", "--"}, command...),
+		Dir:  g.root.join(unit), Env: g.env, Stdout: to, Stderr: said, Quiet: true,
+	})
+	switch {
+	case err != nil:
+		return runnerError(err)
+	case code != 0:
+		return fmt.Errorf("exit code %d: %s", code, firstOf(string(said.bytes())))
+	}
+	return nil
+}
+
+// output reads the outputs of each unit and, after an apply, its checks.
 func (g *terragrunt) output(ctx context.Context) (string, error) {
 	var all found
+	var failing checks
 	for _, unit := range g.units {
-		out := &buffer{limit: maxOutputJSON}
-		said := &tail{limit: 32 << 10}
-		code, err := g.h.Exec(ctx, Command{
-			Args: []string{g.bin.path, "run", "--non-interactive", "--no-color", "--tf-forward-stdout", "--", "output", "-json"},
-			Dir:  g.root.join(unit), Env: g.env, Stdout: out, Stderr: said, Quiet: true,
-		})
-		if err != nil {
-			return "", err
+		raw, fails, err := g.outputsOf(ctx, unit)
+		for _, name := range fails {
+			failing = append(failing, inUnit(unit, name))
 		}
-		if out.over {
+		if errors.Is(err, errTooLong) {
 			g.out.Truncated = true
 			continue
 		}
-		f, err := readOutputs(out.Bytes())
-		if code != 0 {
-			err = fmt.Errorf("exit code %d: %s", code, firstOf(string(said.bytes())))
+		var f found
+		if err == nil {
+			f, err = readOutputs(raw)
+		}
+		if _, notRun := errors.AsType[*Failure](err); notRun {
+			return "", err
 		}
 		if err != nil && slices.Contains(g.ignored, unit) {
 			g.h.Logf("the outputs of unit %s, whose error terragrunt ignored, cannot be read: %v", unit, err)
@@ -583,6 +628,9 @@ func (g *terragrunt) output(ctx context.Context) (string, error) {
 			}
 			all.hidden[inUnit(unit, name)] = value
 		}
+	}
+	if g.done != nil {
+		g.out.Checks = failing.result()
 	}
 	g.out.storeSensitive(ctx, g.h, g.j.Spec, all)
 	return g.out.takeOutputs(g.h, all), nil

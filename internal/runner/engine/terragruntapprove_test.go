@@ -68,6 +68,7 @@ func (a approvable) planned(op workflow.Operation) (engine.Job, *host, engine.Ou
 // C13: a plan for each unit, which are what is applied, in the order of the units.
 func TestTerragrunt_AppliesThePlansThatWereApproved(t *testing.T) {
 	a := newApprovable(t)
+	a.files["app/main.tf"] += "check \"name\" {\n  assert {\n    condition     = terraform_data.b.output.name != \"first\"\n    error_message = \"another\"\n  }\n}\n"
 	a.applied(workflow.Update)
 	a.files["net/main.tf"] = strings.Replace(a.files["net/main.tf"], `"first"`, `"second"`, 1)
 	j, h, out := a.planned(workflow.Update)
@@ -84,6 +85,9 @@ func TestTerragrunt_AppliesThePlansThatWereApproved(t *testing.T) {
 	}
 	if diff := cmp.Diff(addresses(out.Changes), addresses(done.Changes)); diff != "" {
 		t.Errorf("the changes applied are not those shown (-shown +applied):\n%s", diff)
+	}
+	if diff := cmp.Diff(&api.Checks{Failing: 1, Names: []string{"app/check.name"}}, done.Checks); diff != "" {
+		t.Errorf("checks of what it left (-want +got):\n%s", diff)
 	}
 
 	j, h, _ = a.planned(workflow.Destroy)
