@@ -77,6 +77,7 @@ func Aftermath(w api.Workflow) string {
 	if w.StartedAt == nil || !workflow.ChangesState(w.Type, w.Operation) || !slices.Contains(cutOff, w.Reason) {
 		return ""
 	}
-	return fmt.Sprintf("the state of %s may be half changed: a preview (dayfly run %s) shows the remaining changes; "+
-		"if the state is still locked, the next update says by whom and how to release the lock", w.Workspace, w.Workspace)
+	// While they apply, OpenTofu saves any state, and Terraform one in a remote backend, every 20 seconds.
+	return fmt.Sprintf("the state of %s may be half changed, and lack what was made in its last 20 seconds: compare a preview (dayfly run %s) "+
+		"with what there is before you apply it; if the state is still locked, the next update says by whom and how to release the lock", w.Workspace, w.Workspace)
 }

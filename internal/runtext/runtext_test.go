@@ -59,7 +59,7 @@ func TestToDo_WhereTheStateMayBeHalfChanged(t *testing.T) {
 		w := cut
 		c.change(&w)
 		got := runtext.Aftermath(w)
-		if strings.Contains(got, "the state of net may be half changed: a preview (dayfly run net)") != c.want || !c.want && got != "" {
+		if strings.Contains(got, "the state of net may be half changed, and lack what was made in its last 20 seconds: compare a preview (dayfly run net)") != c.want || !c.want && got != "" {
 			t.Errorf("%s: got %q", name, got)
 		}
 		if c.want && runtext.ToDo(w) != got {

@@ -218,7 +218,7 @@ until [ -e "$SHARED/never" ]; do sleep 0.05; done
 	got := w.Over(id)
 	w.wants(got, workflow.Failed, workflow.ReasonTaskStopped)
 	why, err := w.Client.Why(t.Context(), id)
-	if err != nil || !strings.HasPrefix(got.Detail, "dayfly was stopped or killed while the run was in progress, and the run ended with it") || !strings.Contains(why.Next, "half changed: a preview (dayfly run one)") {
+	if err != nil || !strings.HasPrefix(got.Detail, "dayfly was stopped or killed while the run was in progress, and the run ended with it") || !strings.Contains(why.Next, "half changed, and lack what was made in its last 20 seconds: compare a preview (dayfly run one)") {
 		t.Errorf("it failed with %q, and next is %q, %v", got.Detail, why.Next, err)
 	}
 	var want strings.Builder
