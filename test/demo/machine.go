@@ -216,6 +216,17 @@ func (d *demo) foreign(name string) string {
 	return strings.TrimSpace(string(path))
 }
 
+// install puts programs of this machine, or those built from their modules, where jobs find them.
+func (d *demo) install(names ...string) {
+	for _, name := range names {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			program = d.foreign(name)
+		}
+		d.copyProgram(program, filepath.Join(d.temp, "engine", name))
+	}
+}
+
 func (d *demo) copyProgram(from, to string) {
 	b, err := os.ReadFile(from) //nolint:gosec // G304: a program of this machine
 	must(err)

@@ -33,7 +33,7 @@ agents, on free ports of this machine only, and then, in this order:
   2. previews, updates, a destroy, a plan that fails, an artifact, a cancel, the console
   3. drift, and a schedule that scans for it each minute
   4. a state that exists already: refused, then taken over
-  5. plans that must be approved, one of them stale by then
+  5. plans that must be approved, one of them stale by then; also of Pulumi and of Terragrunt
   6. two workspaces that depend on one another, a policy, a waiver
   7. a person who logs in and may run what belongs to one project
   8. a pull request: preview, approval, apply, merge

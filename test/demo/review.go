@@ -2,8 +2,12 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
+
+	"golang.org/x/net/webdav"
 )
 
 // approvals are plans that somebody must approve.
@@ -22,6 +26,51 @@ func (d *demo) approvals() {
 	d.says("plan_stale: .*its lineage was none.*plan again: dayfly workflow retry " + second)
 	d.show("artifact", "list", first)
 	d.says("^plan/bundle.tar +1 ")
+	if d.target == "docker" {
+		note("approvals with pulumi and terragrunt are left out: the image of container jobs has neither")
+		return
+	}
+	d.approvedStack()
+	d.approvedUnits()
+}
+
+// approvedStack is an update plan of Pulumi, with the language YAML, and no resource: each would need a provider.
+func (d *demo) approvedStack() {
+	heading("The same of a stack of Pulumi: dayfly run stack --op update")
+	d.install("pulumi", "pulumi-language-yaml")
+	set := d.command("secret", "set", "passphrase", "--data", filepath.Join(d.temp, "up"))
+	set.Stdin = strings.NewReader("correct-horse-battery")
+	if d.call(set) != 0 {
+		die("dayfly secret set failed: %s", d.out)
+	}
+	d.write("code/stack/Pulumi.yaml", `name: stack
+runtime: yaml
+outputs: {thing: kept}
+`)
+	d.apply(`{name: stack, engine: pulumi, source: {directory: ` + d.dir("code/stack", 0o755) + `}, state: {kind: directory, workspace: dev},
+  approval: {required: true}, secrets: [{env: PULUMI_CONFIG_PASSPHRASE, ref: "file:passphrase", preview: true}]}`)
+	d.approve("The update plan of a stack is applied", []string{"^✓ apply", "^  thing = kept$"}, d.planned("stack"))
+}
+
+// approvedUnits are plans of a tree of Terragrunt, one for each unit. A server has their states.
+func (d *demo) approvedUnits() {
+	heading("The same of a tree of Terragrunt with two units: dayfly run units --op update")
+	d.install("terragrunt")
+	at := d.serve("127.0.0.1", &webdav.Handler{FileSystem: webdav.Dir(d.dir("states", 0o700)), LockSystem: webdav.NewMemLS()}, plain)
+	for unit, needs := range map[string]string{"net": "", "app": "dependencies {\n  paths = [\"../net\"]\n}\n"} {
+		d.write("code/units/"+unit+"/terragrunt.hcl", needs)
+		d.write("code/units/"+unit+"/main.tf", fmt.Sprintf(`terraform {
+  backend "http" {
+    address       = "http://%s/%s"
+    update_method = "PUT"
+  }
+}
+resource "terraform_data" "thing" {
+}
+`, at, unit))
+	}
+	d.apply("{name: units, engine: terragrunt, source: {directory: " + d.dir("code/units", 0o755) + "}, approval: {required: true}}")
+	d.approve("The plan of each unit is applied", []string{"^✓ check .*2 to add, in 2 units", "^✓ apply .*2 added, in 2 units"}, d.planned("units"))
 }
 
 // planned asks for an update: its preview, whose id it returns, has a plan that waits.
