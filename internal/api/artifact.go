@@ -34,6 +34,17 @@ const (
 	erroredDir  = PlanDir + "errored/"
 )
 
+// FormerName is the name of the artifact with the state that a push has replaced, where the engine's backend keeps none.
+const FormerName = PlanDir + "former.json"
+
+// PulledName is the name of the artifact with the state that a run has pulled.
+func PulledName(engine string) string {
+	if engine == EnginePulumi {
+		return PlanDir + "stack.json"
+	}
+	return PlanDir + "terraform.tfstate"
+}
+
 // ErroredDays is for how many days such an artifact is kept, unless somebody pushes the state or gives it up before.
 const ErroredDays = 3 * 365
 

@@ -48,7 +48,7 @@ func Engines() []Engine {
 		},
 		{
 			Name: EnginePulumi, Program: true, Files: []string{"Pulumi.yaml", "Pulumi.yml", "Pulumi.json"},
-			Operations: append(plans, workflow.StateList, workflow.StateUnlock), Plans: true,
+			Operations: workflow.Operations(), Plans: true,
 		},
 		{
 			Name: EngineCommand, Operations: plans,

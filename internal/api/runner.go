@@ -43,6 +43,7 @@ const (
 	knowsPlan       = "plan"            // to store a plan that can be approved, and to apply one
 	knowsTreePlan   = "plan_terragrunt" // the same with this engine
 	knowsPulumiPlan = "plan_pulumi"     // the same with this engine
+	knowsPulumiFile = "state_pulumi"    // to pull and push states of this engine
 	knowsPath       = "directory_path"
 	knowsPull       = "pull_request" // to keep the machine's credentials for engines from the code of a pull request
 
@@ -68,7 +69,7 @@ func RunnerKnows() []string {
 		string(workflow.StateList), string(workflow.StateUnlock), knowsTakeOver, knowsBeginAnew, knowsArchive,
 		knowsPlan, string(workflow.StatePull), string(workflow.StatePush), knowsPath, knowsPull,
 		knowsVersion, knowsSubmodules, knowsModules, knowsFlags, knowsVarFiles, knowsOptions,
-		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPulumiPlan, knowsTreePlan, knowsSecure,
+		knowsFiles, knowsHooks, knowsSteps, knowsInputs, KnowsPolicies, knowsAbove, knowsNoInstall, knowsPulumiPlan, knowsTreePlan, knowsSecure, knowsPulumiFile,
 	}
 }
 
@@ -83,6 +84,7 @@ func (s Spec) Needs() []string {
 		switch {
 		case feature == kind, feature == string(s.Operation), feature == knowsTakeOver && s.TakeOver, feature == knowsBeginAnew && s.BeginAnew,
 			feature == knowsArchive && s.Source.Archive != nil, feature == knowsPlan && s.keepsPlan(), feature == knowsPulumiPlan && s.keepsPlan() && s.Engine == EnginePulumi,
+			feature == knowsPulumiFile && s.Engine == EnginePulumi && slices.Contains([]workflow.Operation{workflow.StatePull, workflow.StatePush}, cmp.Or(s.For, s.Operation)),
 			feature == knowsTreePlan && s.keepsPlan() && s.Engine == EngineTerragrunt, feature == knowsPath && s.Source.Path != "",
 			feature == knowsPull && s.PullRequest, feature == knowsVersion && s.Source.Git != nil && s.Source.Git.Version != "",
 			feature == knowsSubmodules && s.Source.Git != nil && s.Source.Git.Submodules, feature == knowsModules && len(s.Modules) > 0,

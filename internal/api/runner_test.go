@@ -21,6 +21,21 @@ func TestNeeds_PlansOfOtherEngines(t *testing.T) {
 	}
 }
 
+// An older runner would refuse to pull or push a state of Pulumi as its own mistake.
+func TestNeeds_StatesOfPulumi(t *testing.T) {
+	for engine, want := range map[string]bool{api.EnginePulumi: true, api.EngineTofu: false} {
+		for _, spec := range []api.Spec{{Operation: workflow.StatePull}, {Operation: workflow.StatePush}, {Operation: workflow.Preview, For: workflow.StatePush}} {
+			spec.Engine = engine
+			if got := slices.Contains(spec.Needs(), "state_pulumi"); got != want {
+				t.Errorf("%s, %s: got %v", engine, spec.Operation, got)
+			}
+		}
+	}
+	if update := (api.Spec{RunSettings: api.RunSettings{Engine: api.EnginePulumi}, Operation: workflow.Update}); slices.Contains(update.Needs(), "state_pulumi") {
+		t.Error("an update needs it")
+	}
+}
+
 // An older runner would write the value into the settings of the stack as it is.
 func TestNeeds_SensitiveInputsOfPulumi(t *testing.T) {
 	for engine, want := range map[string][]string{api.EnginePulumi: {"inputs", "inputs_pulumi"}, api.EngineTofu: {"inputs"}} {

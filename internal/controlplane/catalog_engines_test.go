@@ -44,7 +44,12 @@ func TestEngine_WhatItCannotDoIsRefusedAtOnce(t *testing.T) {
 	w.must(put(nil, &api.Approval{Required: true}))
 	w.must(submit(func(*api.Submit) {})) // it becomes a preview
 
+	w.workspace("stack", func(ws *api.Workspace) {
+		ws.Engine, ws.Commands, ws.State = api.EnginePulumi, nil, &api.State{Workspace: "dev"}
+	})
+	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "stack", Type: workflow.Deployment, Operation: workflow.StatePull})
+	w.must(err)
 	w.workspace("script", func(ws *api.Workspace) { ws.Approval = required() })
-	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "script", Type: workflow.Deployment, Operation: workflow.Update})
+	_, err = w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "script", Type: workflow.Deployment, Operation: workflow.Update})
 	refused("approval", err, "engine command keeps no plan")
 }

@@ -163,8 +163,8 @@ func checkArtifact(w *record.Workflow, a api.NewArtifact) error {
 		return bad("kind", "an artifact of kind %.20q does not lie there: %s", a.Kind, a.Name)
 	case a.Kind == api.ArtifactPlan && (w.Op != workflow.Preview || w.For == ""):
 		return bad("kind", "only a preview whose plan is to be applied may announce a plan")
-	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull && (!w.ChangesState() || !api.IsErrored(a.Name)):
-		return bad("kind", "only a run that pulls the state may announce it, or one that could not write it, as %s", api.ErroredName)
+	case a.Kind == api.ArtifactState && w.Op != workflow.StatePull && w.Op != workflow.StatePush && (!w.ChangesState() || !api.IsErrored(a.Name)):
+		return bad("kind", "only a run that pulls or pushes the state may announce it, or one that could not write it, as %s", api.ErroredName)
 	case a.Kind == api.ArtifactOutputs && (!w.ChangesState() || a.Name != api.OutputsName):
 		return bad("kind", "only a run that changes the state may announce its sensitive outputs, as %s", api.OutputsName)
 	case a.Kind != api.ArtifactPlan && a.Kind != api.ArtifactState && a.Kind != api.ArtifactFile && a.Kind != api.ArtifactOutputs:

@@ -204,16 +204,15 @@ func manifestOf(j Job, op workflow.Operation, bin binary, is api.StateFound, doc
 	if doc != nil {
 		m.State.Lineage, m.State.Serial = doc.lineage, doc.serial
 	}
+	if push := j.Spec.Push; op == workflow.StatePush {
+		m.Force, m.Entries = push.Force, map[string]string{entryState: push.SHA256}
+	}
 	return m
 }
 
 // now lists the inputs of this run, as far as they are known yet, in the form of a manifest.
 func (t *terraform) now() manifest {
-	m := manifestOf(t.j, t.op, t.bin, t.is, t.doc)
-	if push := t.j.Spec.Push; t.mode.push {
-		m.Force, m.Entries = push.Force, map[string]string{entryState: push.SHA256}
-	}
-	return m
+	return manifestOf(t.j, t.op, t.bin, t.is, t.doc)
 }
 
 // planStale refuses to apply a plan.

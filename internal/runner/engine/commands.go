@@ -62,7 +62,7 @@ func modeOfJob(j Job) (op workflow.Operation, m mode, readOnly bool, err error) 
 	if j.Spec.For != "" {
 		ok, readOnly = ok && m.apply && j.Spec.Operation == workflow.Preview, true
 	}
-	if !ok || readOnly && j.Spec.Plan != nil {
+	if !ok || readOnly && j.Spec.Plan != nil || m.push && j.Spec.Push == nil {
 		return op, m, readOnly, unsupported(j.Spec)
 	}
 	m.apply = m.apply && !readOnly

@@ -103,7 +103,13 @@ func ReadIn(dir, name string, owner *Owner) ([]byte, error) {
 
 // CompareStates returns what a push would change.
 func CompareStates(before, after []byte) (api.Changes, string, error) {
-	s, err := compareStates(before, after)
+	s, err := compareStates(before, after, readContents)
+	return s.changes, s.digest, err
+}
+
+// CompareStacks is the same of two exports of a stack of Pulumi.
+func CompareStacks(before, after []byte) (api.Changes, string, error) {
+	s, err := compareStates(before, after, stackContents)
 	return s.changes, s.digest, err
 }
 

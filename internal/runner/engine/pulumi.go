@@ -110,17 +110,22 @@ func (p *pulumi) steps(ctx context.Context) error {
 	if err := p.h.Step(ctx, stepInit, p.init); err != nil {
 		return err
 	}
-	switch p.j.Spec.Operation { //nolint:exhaustive // all others plan
+	switch p.op { //nolint:exhaustive // all others plan
 	case workflow.StateList:
 		return p.h.Step(ctx, stepState, p.list)
 	case workflow.StateUnlock:
 		return p.h.Step(ctx, stepState, p.unlock)
+	case workflow.StatePull:
+		return p.h.Step(ctx, stepState, p.pullState)
 	}
 	var err error
-	if p.approved != nil {
+	switch {
+	case p.approved != nil:
 		err = p.h.Step(ctx, stepCheck, p.check)
-	} else {
+	case !p.mode.push:
 		err = p.h.Step(ctx, stepPlan, p.plan)
+	case !p.mode.apply:
+		err = p.h.Step(ctx, stepPlan, p.storePush)
 	}
 	if err != nil {
 		return err
@@ -128,8 +133,11 @@ func (p *pulumi) steps(ctx context.Context) error {
 	if p.j.Spec.Type == workflow.InsightsScan {
 		p.out.Inventory = keepInventory(ctx, p.h, p.was.managed())
 	}
-	if !p.mode.apply {
+	switch {
+	case !p.mode.apply:
 		return nil
+	case p.mode.push:
+		return p.h.Step(ctx, stepState, p.pushState)
 	}
 	if err := p.h.Step(ctx, stepApply, p.apply); err != nil {
 		return err
@@ -165,20 +173,20 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 		return "", err
 	}
 	said = fmt.Sprintf("%s %s, backend %s, stack %s", p.j.Spec.Engine, p.bin.version, p.is.Backend, p.stack)
-	if !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
-		return said, nil
+	lock := p.lockInState()
+	if !workflow.Plans(p.j.Spec.Type, p.op) {
+		return said, p.notLocked(lock)
 	}
 	if err := p.writeSettings(); err != nil {
 		return "", stepFailed(stepInit, err)
 	}
-	lock := p.lockInState()
 	if err := p.fitsApproved(); err != nil {
 		f := asFailure(ctx, err)
 		f.Lock = lock // a run that was killed leaves both
 		return "", f
 	}
-	if lock != nil && p.mode.apply { // pulumi would say so after a preview only
-		return "", &Failure{Reason: workflow.ReasonStepFailed, Detail: lockSentence(lock, p.j.Spec.Workspace), Lock: lock}
+	if err := p.notLocked(lock); err != nil {
+		return "", err
 	}
 	if !p.exists {
 		if err := p.createStack(ctx); err != nil {

@@ -140,7 +140,13 @@ func (p *pulumi) fitsApproved() error {
 
 // check is the last check of an approved plan before it is applied: of its changes, and of the state once more.
 func (p *pulumi) check(ctx context.Context) (string, error) {
-	s, _, err := p.preview(ctx, stepCheck)
+	var s summary
+	var err error
+	if !p.mode.push {
+		s, _, err = p.preview(ctx, stepCheck)
+	} else if err = p.approved.fits(p.now()); err == nil {
+		s, err = p.comparePushed(ctx, p.approved.entries[entryState])
+	}
 	if err == nil && p.doc != nil {
 		var state deployment
 		if state, _, err = p.export(ctx); err == nil {

@@ -17,6 +17,8 @@ import (
 // operation is the command of pulumi for the run's operation.
 func (p *pulumi) operation() string {
 	switch {
+	case p.mode.push:
+		return "stack import"
 	case p.mode.destroy:
 		return "destroy"
 	case p.mode.refreshOnly:

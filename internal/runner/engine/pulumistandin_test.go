@@ -94,11 +94,28 @@ func (s *standIn) main(args []string) int {
 		return s.fail(6, "no stack named '"+s.stack+"' found")
 	} else if command == "stack export" {
 		return s.print(map[string]any{"version": 3, "deployment": s.state})
+	} else if command == "stack import" {
+		return s.take(after(args, "--file"))
 	} else if command == "stack output" {
 		return s.print(s.outputs(slices.Contains(args, "--show-secrets")))
 	}
 	locks, _ := filepath.Glob(filepath.Join(top, ".pulumi/locks/organization", s.project.Name, s.stack, "*.json"))
 	return s.operate(args, locks)
+}
+
+// take makes an export the state, with its time, and keeps what was there for once.
+func (s *standIn) take(file string) int {
+	if locks, _ := filepath.Glob(filepath.Join(filepath.Dir(s.file), "../../locks/organization", s.project.Name, s.stack, "*.json")); len(locks) > 0 {
+		return s.fail(1, "the stack is currently locked by 1 lock(s).\n  file://"+locks[0]+"?no_tmp_dir=true: created by root@ci (pid 42) at 2026-01-02T03:04:05Z")
+	}
+	var doc struct{ Deployment json.RawMessage }
+	raw, _ := os.ReadFile(file)
+	_ = json.Unmarshal(raw, &doc)
+	raw, _ = json.Marshal(map[string]any{"version": 3, "checkpoint": map[string]any{"latest": doc.Deployment}})
+	if os.Getenv("DEAF") == "" {
+		_ = os.WriteFile(s.file, raw, 0o600)
+	}
+	return 0
 }
 
 // setSecret encrypts, after its fashion, what it reads, without the end of the line.

@@ -22,7 +22,7 @@ func (p *pulumi) resolveState(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.readStack(ctx); err != nil || !workflow.Plans(p.j.Spec.Type, p.j.Spec.Operation) {
+	if err := p.readStack(ctx); err != nil || !workflow.Plans(p.j.Spec.Type, p.op) {
 		return err
 	}
 	s, err := p.findStates()
@@ -62,7 +62,7 @@ func (p *pulumi) useState(ctx context.Context, s stateFindings) error {
 	if v.note != "" {
 		p.h.Logf("%s", v.note)
 	}
-	if err := claimStates(ctx, p.h, p.j.Spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)}); err != nil {
+	if err := p.claimPlace(ctx); err != nil {
 		return err
 	}
 	if v.take != nil {
@@ -154,18 +154,27 @@ func (p *pulumi) lineage() string { return p.project.Name + "/" + p.short }
 
 // export reads the state; exists is false if there is no such stack.
 func (p *pulumi) export(ctx context.Context) (d deployment, exists bool, err error) {
-	out := &buffer{limit: maxDeployment}
-	err = p.exec(ctx, "stack export", p.on("stack", "export"), call{stdout: out, silent: true})
-	if f, ok := errors.AsType[*Failure](err); ok && strings.Contains(f.Detail, noStack) {
-		return d, false, nil
-	}
-	if err == nil {
-		d, err = readDeployment(out.Bytes())
+	raw, exists, err := p.exported(ctx)
+	if err == nil && exists {
+		d, err = readDeployment(raw)
 	}
 	if _, ok := errors.AsType[*Failure](err); err != nil && !ok {
 		err = stepFailed(stepInit, err)
 	}
-	return d, err == nil, err
+	return d, err == nil && exists, err
+}
+
+// exported is the state as pulumi exports it. Secrets in it are encrypted.
+func (p *pulumi) exported(ctx context.Context) (raw []byte, exists bool, err error) {
+	out := &buffer{limit: maxDeployment}
+	err = p.exec(ctx, "stack export", p.on("stack", "export"), call{stdout: out, silent: true})
+	if f, ok := errors.AsType[*Failure](err); ok && strings.Contains(f.Detail, noStack) {
+		return nil, false, nil
+	}
+	if err == nil && out.over {
+		err = stepFailed(stepInit, errTooLong)
+	}
+	return out.Bytes(), err == nil, err
 }
 
 // elsewhere lists the states of the stack that lie beside the code, and in directories that the workspace's name had.
@@ -281,6 +290,14 @@ func (p *pulumi) remainingLock() *api.Lock {
 		lock.Operation = "pulumi " + p.operation()
 	}
 	return lock
+}
+
+// notLocked refuses to change a stack under a lock. Pulumi itself would say so after a preview only.
+func (p *pulumi) notLocked(lock *api.Lock) error {
+	if lock == nil || !p.mode.apply {
+		return nil
+	}
+	return &Failure{Reason: workflow.ReasonStepFailed, Detail: lockSentence(lock, p.j.Spec.Workspace), Lock: lock}
 }
 
 // lockInState is a lock of the stack in a directory of states; nil if there is none.

@@ -15,13 +15,12 @@ import (
 	"github.com/dayfly-dev/dayfly/internal/workflow"
 )
 
-const pulledName = api.PlanDir + stateName
-
 // pullState keeps the state, as it is, as an artifact.
 func (t *terraform) pullState(ctx context.Context) (string, error) {
 	if err := t.h.EndProcesses(ctx); err != nil {
 		return "", runnerError(err)
 	}
+	pulledName := api.PulledName(t.j.Spec.Engine)
 	doc, from, name, err := t.stateFile(ctx)
 	if err != nil {
 		return "", err
@@ -153,7 +152,7 @@ func (t *terraform) comparePushed(ctx context.Context, raw []byte) (summary, err
 			return summary{}, runnerError(fmt.Errorf("read the state: %w", err))
 		}
 	}
-	s, err := compareStates(before, raw)
+	s, err := compareStates(before, raw, readContents)
 	if err != nil {
 		return s, stepFailed("state push", err)
 	}
@@ -179,12 +178,12 @@ type contents struct {
 
 // compareStates summarises the difference between two states. A resource only in the new one counts as created, one
 // only in the old one as destroyed (forgotten).
-func compareStates(before, after []byte) (summary, error) {
-	was, err := readContents(before)
+func compareStates(before, after []byte, read func(raw []byte) (stateContents, error)) (summary, error) {
+	was, err := read(before)
 	if err != nil {
 		return summary{}, err
 	}
-	is, err := readContents(after)
+	is, err := read(after)
 	if err != nil {
 		return summary{}, err
 	}
@@ -220,6 +219,8 @@ func compareStates(before, after []byte) (summary, error) {
 	return s, s.finish()
 }
 
+var errNotCompared = errors.New("the two states cannot be compared: one of them is in a form that this version cannot read")
+
 // stateResource is a resource, or an instance of one, in a state document.
 type stateResource struct {
 	provider   string
@@ -240,7 +241,7 @@ func readContents(raw []byte) (stateContents, error) {
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.UseNumber()
 		if err := dec.Decode(&doc); err != nil { // the error of a decoder may quote values
-			return all, errors.New("the two states cannot be compared: one of them is in a form that this version cannot read")
+			return all, errNotCompared
 		}
 	}
 	for _, r := range doc.Resources {

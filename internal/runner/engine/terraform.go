@@ -68,9 +68,6 @@ type terraform struct {
 
 func runTerraform(ctx context.Context, h Host, j Job) (Outcome, error) {
 	op, m, readOnly, err := modeOfJob(j)
-	if err == nil && m.push && j.Spec.Push == nil {
-		err = unsupported(j.Spec)
-	}
 	if err != nil {
 		return Outcome{}, err
 	}

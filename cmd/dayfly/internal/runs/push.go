@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -28,13 +29,17 @@ const keepPushed = 2 * api.MaxApprovalExpires
 
 type statePull struct {
 	Workspace string `arg:"" help:"The workspace."`
-	To        string `type:"path" placeholder:"FILE" help:"The file to make; default WORKSPACE.tfstate, in this directory."`
+	To        string `type:"path" placeholder:"FILE" help:"The file to make; default WORKSPACE.tfstate, or of a Pulumi stack WORKSPACE.json, in this directory."`
 	secretStore
 }
 
 // Run submits the job, follows it and copies its artifact. By default, the file is not named as an engine names its
 // state: beside the code, the engine would take it for that.
 func (c *statePull) Run(a *cli.App, cl *client.Client) error {
+	ws, err := cl.Workspace(a.Ctx, c.Workspace)
+	if err != nil {
+		return err
+	}
 	w, err := cl.Submit(a.Ctx, api.Submit{Type: workflow.Deployment, Workspace: c.Workspace, Operation: workflow.StatePull})
 	if err != nil {
 		return err
@@ -48,14 +53,15 @@ func (c *statePull) Run(a *cli.App, cl *client.Client) error {
 			return err
 		}
 	}
-	get := artifactGet{Workflow: w.ID, Name: api.PlanDir + "terraform.tfstate", To: cmp.Or(c.To, c.Workspace+".tfstate"), secretStore: c.secretStore}
+	name := api.PulledName(ws.Engine)
+	get := artifactGet{Workflow: w.ID, Name: name, To: cmp.Or(c.To, c.Workspace+path.Ext(name)), secretStore: c.secretStore}
 	return get.Run(a, cl)
 }
 
 type statePush struct {
 	Workspace string `arg:"" help:"The workspace."`
 	File      string `arg:"" type:"path" help:"The state document, as dayfly state pull gets it."`
-	Force     bool   `help:"Push it even if it has another lineage than the state that is there, or a serial that is not higher."`
+	Force     bool   `help:"Push it even if it has another lineage than the state that is there, or a serial that is not higher; of a Pulumi stack, if it is older."`
 	Bucket    string `xor:"place" placeholder:"NAME" help:"The bucket of artifacts of the workspace's pool on AWS; without it, the state is placed on this machine. Your own AWS access is used."`
 	Region    string `and:"bucket" placeholder:"REGION" help:"The bucket's region."`
 	Data      string `xor:"place" type:"path" help:"The data directory of the agent; default that of the last dayfly up."`
@@ -138,19 +144,28 @@ func readState(file string) (state []byte, description string, err error) {
 	return state, description, nil
 }
 
-// describeState describes a state document, without any value of it.
+// describeState describes a state document, or an export of a Pulumi stack, without any value of it.
 func describeState(state []byte) (string, error) {
 	var doc struct {
-		Version   int               `json:"version"`
-		Serial    *uint64           `json:"serial"`
-		Lineage   string            `json:"lineage"`
-		Resources []json.RawMessage `json:"resources"`
+		Version    int               `json:"version"`
+		Serial     *uint64           `json:"serial"`
+		Lineage    string            `json:"lineage"`
+		Resources  []json.RawMessage `json:"resources"`
+		Deployment *struct {
+			Manifest struct {
+				Time time.Time `json:"time"`
+			} `json:"manifest"`
+			Resources []json.RawMessage `json:"resources"`
+		} `json:"deployment"`
 	}
 	if err := json.Unmarshal(state, &doc); err != nil {
 		return "", fmt.Errorf("it is not the JSON of one: %w", err)
 	}
+	if d := doc.Deployment; d != nil && doc.Version > 0 && !d.Manifest.Time.IsZero() {
+		return fmt.Sprintf("version %d, of %s, %s", doc.Version, d.Manifest.Time.UTC().Format(time.RFC3339), text.Count(len(d.Resources), "resource")), nil
+	}
 	if doc.Version < 1 || doc.Serial == nil || doc.Lineage == "" {
-		return "", fmt.Errorf("it needs a version, a serial and a lineage")
+		return "", fmt.Errorf("it needs a version, a serial and a lineage, or the deployment of a Pulumi stack")
 	}
 	return fmt.Sprintf("version %d, serial %d, lineage %s, %s", doc.Version, *doc.Serial, text.Quote(doc.Lineage, 60), text.Count(len(doc.Resources), "resource")), nil
 }

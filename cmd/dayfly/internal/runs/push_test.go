@@ -34,6 +34,18 @@ func TestStatePush_PlacesTheStateForTheAgent(t *testing.T) {
 	}
 }
 
+func TestDescribeState_OfPulumi(t *testing.T) {
+	export := `{"version":3,"deployment":{"manifest":{"time":"2026-01-02T03:04:05Z"},"resources":[{"id":"CANARY"},{}]}}`
+	if got, err := describeState([]byte(export)); err != nil || got != "version 3, of 2026-01-02T03:04:05Z, 2 resources" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, bad := range []string{export[:40], `{"version":3,"deployment":{}}`, `{"deployment":{"manifest":{"time":"2026-01-02T03:04:05Z"}}}`, `{"version":3,"checkpoint":{"latest":{}}}`} {
+		if got, err := describeState([]byte(bad)); err == nil {
+			t.Errorf("%s: got %q", bad, got)
+		}
+	}
+}
+
 func TestStatePush_RefusesAnOlderDataDirectory(t *testing.T) {
 	data := t.TempDir()
 	if err := os.WriteFile(filepath.Join(data, "ticket-keys.json"), []byte("{}"), 0o600); err != nil {
