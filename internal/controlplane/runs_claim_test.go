@@ -327,3 +327,34 @@ func TestClaim_IsWokenByTheMarkOfAnotherProcess(t *testing.T) {
 		}
 	})
 }
+
+// The cache of packages is for programs of Pulumi, and never for the code of a pull request, also where that was approved.
+func TestClaim_PackagesAreForTrustedCodeAlone(t *testing.T) {
+	for engine, want := range map[string]bool{api.EnginePulumi: true, api.EngineTofu: false} {
+		w := newWorld(t, memory.New())
+		w.workspace("net", func(ws *api.Workspace) { ws.Engine, ws.Commands, ws.State = engine, nil, &api.State{Workspace: "dev"} })
+		w.submit("net", workflow.Preview)
+		if job, _ := w.started(); job.Packages != want {
+			t.Errorf("%s: got %v", engine, job.Packages)
+		}
+	}
+	w := newWorld(t, memory.New())
+	w.repository("net", "https://github.com/acme/infra.git", func(ws *api.Workspace) {
+		ws.Engine, ws.Commands, ws.State = api.EnginePulumi, nil, &api.State{Workspace: "dev"}
+	})
+	_, err := w.plane.Submit(w.ctx(), w.admin, "", api.Submit{Workspace: "net", Type: workflow.Deployment, Operation: workflow.Preview, Options: &api.Options{Ref: "refs/pull/7/head"}})
+	w.must(err)
+	if job, _ := w.started(); job.Packages {
+		t.Error("a ref that somebody chose gets it")
+	}
+	w = newWorld(t, memory.New())
+	p := w.pipelines()
+	w.repository("net", "https://github.com/acme/infra.git", func(ws *api.Workspace) {
+		ws.Engine, ws.Commands, ws.State = api.EnginePulumi, nil, &api.State{Workspace: "dev"}
+	})
+	_, err = w.plane.Submit(w.ctx(), p.token(pull("17", oneCommit)), "key", ofCommit("net", oneCommit))
+	w.must(err)
+	if job, _ := w.started(); job.Packages {
+		t.Error("the code of a pull request gets it")
+	}
+}

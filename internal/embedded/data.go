@@ -37,6 +37,7 @@ const (
 	webhookKeyFile = privateDir + "/webhook-key" // from which the secrets of webhooks are derived
 	stateIDFile    = privateDir + "/state-id"    // of the agent: identifies this directory of states, also after a move
 	relayPortFile  = privateDir + "/relay-port"
+	packagesDir    = privateDir + "/packages"       // of the agent: a cache of packages for each workspace
 	providersLeft  = privateDir + "/providers-left" // of the agent: providers that tasks left for the cache
 	instanceFile   = privateDir + "/instance"       // keeps the agent's instance name over restarts
 	processFile    = privateDir + "/process"        // the agent's last process that the control plane admitted

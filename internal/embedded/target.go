@@ -224,7 +224,7 @@ func openProviders(cfg AgentConfig, data *dataDir) (*providercache.Store, error)
 		return nil, nil //nolint:nilnil // no cache
 	}
 	return providercache.Open(providercache.Config{
-		Dir: data.file(ProvidersDir), Left: data.file(providersLeft), Bytes: int64(cfg.Settings.ProviderCacheSize) << 30,
+		Dir: data.file(ProvidersDir), Left: data.file(providersLeft), Packages: data.file(packagesDir), Bytes: int64(cfg.Settings.ProviderCacheSize) << 30,
 		Now: cfg.Now, Log: cfg.Log,
 	})
 }
@@ -291,7 +291,7 @@ func (t *target) describe(cfg AgentConfig) {
 		t.lines = append(t.lines, short)
 	}
 	if cfg.providers != nil {
-		t.lines = append(t.lines, fmt.Sprintf("jobs share a cache of providers of at most %d GiB", cfg.Settings.ProviderCacheSize))
+		t.lines = append(t.lines, fmt.Sprintf("jobs share a cache of providers of at most %d GiB, and Pulumi workspaces keep their packages in as much again", cfg.Settings.ProviderCacheSize))
 	}
 }
 

@@ -100,6 +100,8 @@ type Providers interface {
 	// Take moves the providers that a task left for the cache out of its work directory, if there are any. All processes
 	// of the task must have ended.
 	Take(ref, workDir string) error
+	// Lend puts a workspace's cache of packages into the work directory of a task, for its user; 0: that of this process.
+	Lend(ref, workspace, workDir string, owner int) error
 }
 
 // DefaultGrace is the longest grace of ECS.

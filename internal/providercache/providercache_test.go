@@ -33,11 +33,13 @@ func open(t *testing.T, bytes int64) *world {
 	return w
 }
 
+func ownerOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
+
 // reopen starts anew on the same directories.
 func (w *world) reopen(t *testing.T) {
 	t.Helper()
 	var err error
-	w.Store, err = providercache.Open(providercache.Config{Dir: w.dir, Left: w.left, Bytes: w.bytes, Now: func() time.Time { return w.now }})
+	w.Store, err = providercache.Open(providercache.Config{Dir: w.dir, Left: w.left, Packages: filepath.Join(filepath.Dir(w.left), "packages"), Bytes: w.bytes, Now: func() time.Time { return w.now }})
 	check(t, err)
 }
 

@@ -27,11 +27,14 @@ const (
 
 // Config says where the cache is and how large it may be.
 type Config struct {
-	Dir   string           // of the cache, which tasks read
-	Left  string           // a directory of the same file system in which packages of tasks wait; no task may reach it
-	Bytes int64            // limit for the files of all packages
-	Now   func() time.Time // nil means time.Now
-	Log   *slog.Logger     // nil means none
+	Dir   string // of the cache, which tasks read
+	Left  string // a directory of the same file system in which packages of tasks wait; no task may reach it
+	Bytes int64  // limit for the files of all packages
+	// Packages is a directory of the file system of tasks with a cache for each workspace, which has the same limit once
+	// more for all of them; empty: none. No task may reach it.
+	Packages string
+	Now      func() time.Time // nil means time.Now
+	Log      *slog.Logger     // nil means none
 }
 
 // Store is the writing side of the cache, of which an agent has one.
@@ -154,9 +157,12 @@ func bytesOf(path string) (bytes int64) {
 	return bytes
 }
 
-// Take moves the packages of a task out of its work directory, if there are any. No process of the task may remain.
-// Run reads them.
+// Take moves the packages of a task, and the cache that it was lent, out of its work directory, if there are any. No
+// process of the task may remain. Run reads the packages.
 func (s *Store) Take(ref, workDir string) error {
+	if err := s.takeBack(ref, workDir); err != nil {
+		s.cfg.Log.Warn("cache of packages not kept", "task", ref, "err", err)
+	}
 	from := filepath.Join(workDir, TaskDir)
 	if info, err := os.Lstat(from); err != nil || !info.IsDir() {
 		return nil //nolint:nilerr // there is nothing

@@ -101,13 +101,17 @@ func (r *run) diskFull(ctx context.Context, v volume) *stop {
 // watchDisk ends the run when its work directory has more than it may.
 func (r *run) watchDisk(ctx context.Context) {
 	pause := r.cfg.DiskEvery
-	for r.cfg.DiskBytes > 0 && wait.For(ctx, pause) == nil {
+	limit := r.cfg.DiskBytes
+	if limit > 0 {
+		limit += used(ctx, r.lent()) // it was there before the job
+	}
+	for limit > 0 && wait.For(ctx, pause) == nil {
 		started := time.Now()
-		if has := used(ctx, r.dirs.work); has > r.cfg.DiskBytes {
+		if has := used(ctx, r.dirs.work); has > limit {
 			r.stop(&stop{
 				outcome: workflow.Failed, reason: workflow.ReasonDiskFull,
 				text: fmt.Sprintf("the job's files have %s, and it may use %s: let it write less, or give the workspace a larger disk_gib",
-					mebibytes(has), mebibytes(r.cfg.DiskBytes)),
+					mebibytes(has), mebibytes(limit)),
 			})
 			return
 		}

@@ -77,6 +77,7 @@ func (r *run) runEngine(ctx context.Context, h *host) (engine.Outcome, error) {
 		Work: r.cfg.WorkDir, Unsaved: r.cfg.Unsaved, StateDir: r.cfg.StateDir, StateOlds: r.cfg.StateOlds, StateStore: r.cfg.StateStore, Bucket: r.cfg.Bucket, Getenv: func(name string) string { return lookIn(h.env, name) },
 		EnginePath: r.cfg.EnginePath, Path: r.cfg.Path, Tools: r.toolsOf(), Owner: r.owner(),
 		Providers: r.cfg.Providers, HandOverProviders: r.noteProviders, Mirror: r.cfg.ProviderMirror, Mirrored: r.mirrored,
+		Packages: r.lent(), DropPackages: func() { r.spoilt = true },
 		ReadOnlyState: !workflow.ChangesState(spec.Type, spec.Operation),
 	}
 	job.Search = engine.StartSearch(ctx, &host{r: r, env: h.env}, job)

@@ -24,9 +24,23 @@ func (r *run) noteProviders(packages string, used []string) {
 	r.providers = providerUpdate{packages, used}
 }
 
+// lent is the cache of packages that the launcher has put into the work directory; empty: none.
+func (r *run) lent() string {
+	dir := filepath.Join(r.dirs.work, providercache.TaskLent)
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return ""
+	}
+	return dir
+}
+
 // handOverProviders moves the new packages to a directory that the launcher reads. Call it when no process of the job
 // remains. It costs no disk, and an error does not concern the run: a later one hands over the same.
 func (r *run) handOverProviders() {
+	if dir := r.lent(); dir != "" && !r.spoilt {
+		if err := os.Rename(dir, filepath.Join(r.dirs.work, providercache.TaskKept)); err != nil {
+			r.log.Info("cache of packages not handed over", "err", err)
+		}
+	}
 	if r.providers.packages == "" && len(r.providers.used) == 0 {
 		return
 	}

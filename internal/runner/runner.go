@@ -151,6 +151,7 @@ type run struct {
 	dirs         dirs
 	role         *assumedRole   // the run's role; nil means that it has none
 	providers    providerUpdate // for the cache of providers
+	spoilt       bool           // the cache of packages may be why an installer failed
 	processLimit processLimit
 
 	exhausted atomic.Pointer[stop] // resource whose exhaustion made a command fail

@@ -28,6 +28,7 @@ type Needs struct {
 	DiskGiB           int      `json:"disk_gib,omitempty" doc:"Disk of the run in GiB, within the pool's limits" example:"50"`
 	Engine            string   `json:"engine,omitempty" enum:"terraform,tofu,terragrunt,pulumi,command" doc:"Program that runs the code, for a launcher that provides it" example:"tofu"`
 	EngineVersion     string   `json:"engine_version,omitempty" doc:"A version or constraint of it" example:"~> 1.10"`
+	Packages          bool     `json:"packages,omitempty" doc:"Whether the run may use and fill its workspace's cache of packages: its code is neither that of a pull request nor of a ref that somebody chose"`
 }
 
 // StateDirs are the state directories of a task, each as a path below the root of all states.

@@ -322,6 +322,7 @@ func claimOne(ctx context.Context, c *ledger.Change, who identity.Principal, ins
 			StateKind: spec.State.Kind, StateKey: spec.State.Directory(), StateOlds: olds(spec),
 			SourceDirectory: spec.Source.Directory, SourcePath: spec.Source.Path, SecretRefs: machineRefs(spec),
 			Image: spec.Image, Spot: spec.Spot, DiskGiB: spec.DiskGiB, Engine: spec.Engine, EngineVersion: spec.EngineVersion,
+			Packages: spec.Engine == api.EnginePulumi && !w.Trigger.Pull() && (spec.Options == nil || spec.Options.Ref == ""),
 		},
 		ID: w.ID, Token: token, Type: w.Type, Operation: w.Op, LaunchSeconds: workflow.LaunchWindow.Seconds(),
 	}, nil

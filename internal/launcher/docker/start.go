@@ -28,6 +28,7 @@ func (l *Launcher) start(ctx context.Context, ref string, r launcher.Request) (*
 	}
 	err = l.makeWork(ctx, p.work, r.SourceDirectory, r.SourcePath)
 	if err == nil {
+		l.Lend(ref, r, l.user())
 		p.state, p.olds, err = l.giveStates(r)
 	}
 	if err != nil {
@@ -176,6 +177,14 @@ func (l *Launcher) ensureNetwork(ctx context.Context) error {
 	return nil
 }
 
+// user is the user of containers, to whom files are given; 0: none can be given.
+func (l *Launcher) user() int {
+	if os.Geteuid() != 0 {
+		return 0
+	}
+	return l.config.UID
+}
+
 // makeWork makes a task's own directory, with the copy of its directory source if it has one. Only the launcher's own
 // user can pass through its parent directory: the container gets it by a mount.
 func (l *Launcher) makeWork(ctx context.Context, dir, source, path string) error {
@@ -187,12 +196,12 @@ func (l *Launcher) makeWork(ctx context.Context, dir, source, path string) error
 			return err
 		}
 	}
-	if os.Geteuid() != 0 {
+	if l.user() == 0 {
 		return nil
 	}
 	root, err := os.OpenRoot(dir)
 	if err == nil {
-		_, err = disk.Give(root, l.config.UID, l.config.UID, 0)
+		_, err = disk.Give(root, l.user(), l.user(), 0)
 		err = errors.Join(err, root.Close())
 	}
 	if err != nil {

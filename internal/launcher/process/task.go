@@ -80,6 +80,7 @@ func (l *Launcher) start(_ context.Context, ref string, r launcher.Request) (_ *
 			return nil, fmt.Errorf("open directory of task: %w", err)
 		}
 	}
+	l.Lend(rec.Ref, r, int(rec.EngineUID))
 	if r.States.Own != "" {
 		if err := l.openState(r.States.Own, *rec); err != nil {
 			return nil, err

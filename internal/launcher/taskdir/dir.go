@@ -150,6 +150,16 @@ func (d *Dir[E]) Keep(ref, workDir string) error {
 	return err
 }
 
+// Lend gives a task the cache of packages of its workspace, if it may have that. A run goes on without one.
+func (d *Dir[E]) Lend(ref string, r launcher.Request, owner int) {
+	if d.Providers == nil || !r.Packages {
+		return
+	}
+	if err := d.Providers.Lend(ref, r.WorkspaceID, d.WorkDir(ref), owner); err != nil {
+		d.Log.Warn("no cache of packages for a task", "task", ref, "err", err)
+	}
+}
+
 // WorkDir is the own directory of a task.
 func (d *Dir[E]) WorkDir(ref string) string { return filepath.Join(d.Machine.Dir, ref) }
 

@@ -119,6 +119,11 @@ type Job struct {
 	// empty if the cache has all of them, and the hashes of those that came from the cache. It is set if Providers
 	// is.
 	HandOverProviders func(packages string, used []string)
+
+	// Packages is a directory for the caches of package managers, which the workspace's next run gets, unless
+	// DropPackages is called; empty: there is none.
+	Packages     string
+	DropPackages func()
 }
 
 // Outcome is the result of a run; if the run failed, as far as it is known.

@@ -199,6 +199,10 @@ func (p *pulumi) init(ctx context.Context) (said string, err error) {
 	runs := !p.mode.refreshOnly && !p.mode.destroy || p.was.dynamic() // the others do not run the program
 	if wanted := p.j.Spec.Install; runs && (wanted == nil || *wanted) {
 		if err := p.install(ctx); err != nil {
+			if p.j.Packages != "" {
+				p.h.Logf("the workspace's cache of packages is dropped: it may be why")
+				p.j.DropPackages()
+			}
 			return "", err
 		}
 	}

@@ -427,6 +427,36 @@ func TestPulumi_InstallIsLeftOut(t *testing.T) {
 	}
 }
 
+// Package managers get the workspace's cache, but for variables of its own. One that an installer fails with is dropped.
+func TestPulumi_PackagesAreCached(t *testing.T) {
+	h := withStandIn(t)
+	run := func(dir string, env ...string) (said string, dropped bool) {
+		h := &host{path: h.path, env: append(slices.Clone(h.env), env...)}
+		j := pulumiJob(t, h, workflow.Preview, outputsOnly)
+		j.Packages, j.DropPackages = dir, func() { dropped = true }
+		_, err := engine.Run(t.Context(), h, j)
+		if failed := err != nil; failed != slices.Contains(env, "BROKEN_INSTALL=1") {
+			t.Errorf("%v: %v", env, err)
+		}
+		return h.text(), dropped
+	}
+	for _, tc := range []struct {
+		dir, want string
+		env       []string
+		dropped   bool
+	}{
+		{"", "npm caches in  uv in ", nil, false},
+		{"/cache", "npm caches in /cache/npm uv in /cache/uv\n", nil, false},
+		{"/cache", "npm caches in  uv in /own\n", []string{"NPM_CONFIG_CACHE=/own", "UV_CACHE_DIR=/own"}, false},
+		{"/cache", "npm caches in /cache/npm", []string{"BROKEN_INSTALL=1"}, true},
+		{"", "npm caches in  uv in ", []string{"BROKEN_INSTALL=1"}, false},
+	} {
+		if said, dropped := run(tc.dir, tc.env...); !strings.Contains(said, tc.want) || dropped != tc.dropped {
+			t.Errorf("%q, %v: dropped: %v\n%s", tc.dir, tc.env, dropped, said)
+		}
+	}
+}
+
 // A plugin that was killed is named as that: pulumi itself only says that a call broke off.
 func TestPulumi_ExplainsErrors(t *testing.T) {
 	h := withStandIn(t)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -188,12 +190,25 @@ func (p *pulumi) env() []string {
 	if p.address != "" {
 		env = append(env, "PULUMI_BACKEND_URL="+p.address)
 	}
+	env = append(env, packageCaches(p.j.Packages, p.getenv)...)
 	if p.state != nil { // the runner copies states as plain text
 		env = append(env, "PULUMI_SELF_MANAGED_STATE_GZIP=false", "PULUMI_DIY_BACKEND_GZIP=false")
 	}
 	if p.private && !p.exists && p.getenv("PULUMI_CONFIG_PASSPHRASE")+p.getenv("PULUMI_CONFIG_PASSPHRASE_FILE") == "" {
 		env = append(env, "PULUMI_CONFIG_PASSPHRASE=") // nothing of a stack without one is kept
 	}
+	return env
+}
+
+// packageCaches are the variables that name the cache of each package manager, but for those that the workspace sets
+// itself.
+func packageCaches(dir string, getenv func(string) string) (env []string) {
+	for name, below := range map[string]string{"npm_config_cache": "npm", "PIP_CACHE_DIR": "pip", "UV_CACHE_DIR": "uv", "GOMODCACHE": "go/mod", "GOCACHE": "go/build"} {
+		if dir != "" && getenv(name) == "" && getenv(strings.ToUpper(name)) == "" {
+			env = append(env, name+"="+filepath.Join(dir, below))
+		}
+	}
+	slices.Sort(env)
 	return env
 }
 

@@ -33,8 +33,8 @@ type settings struct {
 	MaxDisk                string   `help:"Maximum disk in GiB that a workspace may ask for; default that of each job." placeholder:"N"`
 	AdditionalBinaryPath   []string `key:"additional_binary_paths" type:"path" sep:"none" help:"Look for engines in this directory first. May be repeated."`
 	EngineDownloads        string   `help:"Engines of which missing versions are downloaded and verified: terraform, tofu or both, separated by commas." placeholder:"ENGINES"`
-	ProviderCache          bool     `help:"Jobs share a cache of the providers of terraform and tofu."`
-	ProviderCacheSize      string   `help:"Maximum GiB of that cache; default 10." placeholder:"N"`
+	ProviderCache          bool     `help:"Jobs share a cache of the providers of terraform and tofu, and Pulumi workspaces keep their packages."`
+	ProviderCacheSize      string   `help:"Maximum GiB of that cache, and of all these packages; default 10." placeholder:"N"`
 	VaultAddress           string   `help:"Address of a Vault server, for secrets vault:PATH#KEY." placeholder:"URL"`
 	VaultNamespace         string   `help:"Namespace of Vault Enterprise." placeholder:"PATH"`
 	VaultTokenFile         string   `type:"path" help:"File with a token for Vault."`
