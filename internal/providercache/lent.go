@@ -32,7 +32,7 @@ func (s *Store) Lend(ref, workspace, workDir string, owner int) error {
 		return nil
 	}
 	if workspace == "" || strings.ContainsAny(workspace, "./") {
-		return fmt.Errorf("lend packages: %q is no id of a workspace", workspace)
+		return fmt.Errorf("lend packages: %q is not the id of a workspace", workspace)
 	}
 	to := filepath.Join(workDir, TaskLent)
 	err := makeDir(filepath.Join(s.cfg.Packages, lentDir), 0o700)

@@ -98,7 +98,7 @@ func (w *walk) readCalls(u *unit, all map[string]*unit) {
 		seen[callee] = true
 		w.called[callee] = cmp.Or(w.called[callee], u.dir)
 	}
-	u.calls = slices.Collect(maps.Keys(seen)) // also by way of others
+	u.calls = slices.Sorted(maps.Keys(seen)) // also by way of others
 }
 
 // follow reads a file of a unit, and the files that this reads.

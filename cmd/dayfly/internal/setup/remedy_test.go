@@ -32,7 +32,7 @@ func TestFixOf_NamesTheCauseAndNoMore(t *testing.T) {
 	}
 }
 
-// Of these there is no log that says more.
+// No log says more about these.
 func TestFixOf_WithoutALog(t *testing.T) {
 	for _, reason := range []workflow.Reason{workflow.ReasonRunnerLost, workflow.ReasonNeverStarted, workflow.ReasonArtifactFailed} {
 		got := fixOf(api.Workflow{ID: "wf_1", State: workflow.Failed, Reason: reason}, api.Workspace{})
