@@ -28,18 +28,9 @@ func (p *pulumi) pullState(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s is the artifact %s", p.was.document(p.lineage()), name), nil
 }
 
-// storePush compares the state to be pushed with the current one, and stores it for approval.
-func (p *pulumi) storePush(ctx context.Context) (string, error) {
-	raw, err := input(ctx, p.h, maxPlanFile)
-	if err != nil {
-		return "", err
-	}
-	s, err := p.comparePushed(ctx, raw)
-	if err != nil {
-		return "", err
-	}
-	p.out.Plan, err = storeBundle(ctx, p.h, p.now(), s, map[string][]byte{entryState: raw}, s.same)
-	return s.text(p.mode), err
+func (p *pulumi) storePush(ctx context.Context) (said string, err error) {
+	p.out.Plan, said, err = storePush(ctx, p.h, p.mode, p.comparePushed, p.now)
+	return said, err
 }
 
 // comparePushed summarises the changes of a push to the state.
@@ -125,10 +116,10 @@ func (p *pulumi) claimPlace(ctx context.Context) error {
 	return claimStates(ctx, p.h, p.j.Spec.Workflow, p.readOnly, api.StateRef{Place: placeID(p.is, nil, nil)})
 }
 
-// pushable refuses what is no export of this stack, and without force one that is older than the state that is there. The
-// time of an export stays when somebody edits it, so that of the state that is there is not too old. Pulumi itself would
-// look at neither. Addresses of another stack would have the next update make everything anew: no force allows them. at is
-// the time that the state gets: one that neither of the two has.
+// pushable checks a state before it is pushed, because Pulumi itself does not. It refuses a file that is no export, or
+// that has resources of another stack, also with force: the next update would create everything again. Without force it
+// refuses an older state than the current one; editing an export keeps its time, so an edited copy of the current state
+// is not older. at is the time that the pushed state gets, which is later than both.
 func (p *pulumi) pushable(raw []byte) (at time.Time, err error) {
 	var doc struct {
 		Version    int

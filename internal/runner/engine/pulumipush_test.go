@@ -147,7 +147,7 @@ func TestPulumi_PullsAndPushesItsState(t *testing.T) {
 func TestPulumi_PulledFileIsOneOfPulumiItself(t *testing.T) {
 	eachPulumi(t, func(t *testing.T, fresh func() *host) {
 		if !strings.HasSuffix(t.Name(), "/pulumi") {
-			t.Skip("the stand-in is no judge of it")
+			t.Skip("only the real program can show this")
 		}
 		first := pulumiJob(t, fresh(), workflow.Update, outputsOnly)
 		mustRun(t, fresh(), first)

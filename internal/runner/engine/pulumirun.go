@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/dayfly-dev/dayfly/internal/api"
@@ -203,12 +202,11 @@ func (p *pulumi) env() []string {
 // packageCaches are the variables that name the cache of each package manager, but for those that the workspace sets
 // itself.
 func packageCaches(dir string, getenv func(string) string) (env []string) {
-	for name, below := range map[string]string{"npm_config_cache": "npm", "PIP_CACHE_DIR": "pip", "UV_CACHE_DIR": "uv", "GOMODCACHE": "go/mod", "GOCACHE": "go/build"} {
-		if dir != "" && getenv(name) == "" && getenv(strings.ToUpper(name)) == "" {
-			env = append(env, name+"="+filepath.Join(dir, below))
+	for _, of := range [][2]string{{"npm_config_cache", "npm"}, {"PIP_CACHE_DIR", "pip"}, {"UV_CACHE_DIR", "uv"}, {"GOMODCACHE", "go/mod"}, {"GOCACHE", "go/build"}} {
+		if name := of[0]; dir != "" && getenv(name) == "" && getenv(strings.ToUpper(name)) == "" {
+			env = append(env, name+"="+filepath.Join(dir, of[1]))
 		}
 	}
-	slices.Sort(env)
 	return env
 }
 

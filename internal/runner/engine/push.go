@@ -116,18 +116,23 @@ func notPushed() error {
 	return &Failure{Reason: workflow.ReasonStepFailed, Err: workflow.ErrInvalid, Detail: "the file is not a whole state document, so nothing was pushed"}
 }
 
+func (t *terraform) storePush(ctx context.Context) (said string, err error) {
+	t.out.Plan, said, err = storePush(ctx, t.h, t.mode, t.comparePushed, t.now)
+	return said, err
+}
+
 // storePush compares the state to be pushed with the current one, and stores it for approval.
-func (t *terraform) storePush(ctx context.Context) (string, error) {
-	raw, err := input(ctx, t.h, maxPlanFile)
+func storePush(ctx context.Context, h Host, m mode, compare func(context.Context, []byte) (summary, error), now func() manifest) (plan *api.PlanMade, said string, err error) {
+	raw, err := input(ctx, h, maxPlanFile)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	s, err := t.comparePushed(ctx, raw)
+	s, err := compare(ctx, raw)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	t.out.Plan, err = storeBundle(ctx, t.h, t.now(), s, map[string][]byte{entryState: raw}, s.same)
-	return s.text(t.mode), err
+	plan, err = storeBundle(ctx, h, now(), s, map[string][]byte{entryState: raw}, s.same)
+	return plan, s.text(m), err
 }
 
 // comparePushed summarises the changes of a push to the state: which resources it would remove, add or change.

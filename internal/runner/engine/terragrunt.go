@@ -284,6 +284,10 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	case len(g.plans)+len(ended.named(unitIgnored)) == 0:
 		return "", stepFailed(stepPlan, errors.New("terragrunt found no unit, which is a directory with a terragrunt.hcl"))
 	}
+	why := g.notApprovable(ended, mocked)
+	if g.j.Spec.For != "" && why == "" {
+		return g.storePlans(ctx, dir, ended)
+	}
 	g.units = slices.Sorted(maps.Keys(g.plans))
 	states, err := g.checkBackends(g.units)
 	if err == nil {
@@ -300,11 +304,8 @@ func (g *terragrunt) plan(ctx context.Context) (string, error) {
 	if g.j.Spec.For == "" {
 		return said, nil
 	}
-	if why := g.notApprovable(ended, mocked); why != "" {
-		g.h.Logf("%s", why)
-		return said + "; " + why, nil
-	}
-	return g.storePlans(ctx, dir, ended)
+	g.h.Logf("%s", why)
+	return said + "; " + why, nil
 }
 
 // recordPlans records the changes of all units together as those of the run, and describes them.
