@@ -25,24 +25,25 @@ import (
 
 // command parses the arguments, runs the command that they name and returns the exit code.
 func command(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
-	var g grammar
-	exited := -1
-	parser, err := newParser(&g, stdout, stderr, func(code int) { exited = code })
-	if err != nil {
-		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))
-	}
 	switch { // spellings that newcomers try
 	case len(args) == 0:
 		args = []string{"--help"}
 	case args[0] == "help":
 		args = append(slices.Clone(args[1:]), "--help")
-	case args[0] == completeCommand:
-		a := &cli.App{Ctx: ctx, Getenv: getenv, Stdout: stdout}
-		return cli.Report(io.Discard, complete(a, parser.Model.Node, args[1:])) //nolint:contextcheck // it is in app
 	case args[0] == "--version":
 		args = append([]string{"version"}, args[1:]...)
 	}
 
+	var g globals
+	exited := -1
+	parser, err := newParser(&g, needed(args[0]), stdout, stderr, func(code int) { exited = code })
+	if err != nil {
+		return cli.Report(stderr, fmt.Errorf("build the command line: %w", err))
+	}
+	if args[0] == completeCommand {
+		a := &cli.App{Ctx: ctx, Getenv: getenv, Stdout: stdout}
+		return cli.Report(io.Discard, complete(a, parser.Model.Node, args[1:])) //nolint:contextcheck // it is in app
+	}
 	parsed, err := parse(parser, args)
 	if exited >= 0 { // help was asked for and printed
 		return exited
@@ -71,14 +72,30 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	return cli.Report(stderr, suggest(a, perform(a))) //nolint:contextcheck // it is in app
 }
 
-func newParser(g *grammar, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
-	return kong.New(g,
+// needed are the commands that a line with this first word needs: the one that it names, or all of them. To read the tags
+// of all took longer than a short command.
+func needed(first string) []topLevel {
+	for _, c := range commands {
+		if first == c.name || c.alias != "" && first == c.alias {
+			return []topLevel{c}
+		}
+	}
+	return commands
+}
+
+func newParser(g *globals, commands []topLevel, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	var options []kong.Option
+	for _, c := range commands {
+		options = append(options, kong.DynamicCommand(c.name, c.help, c.group, c.make(), "aliases:"+strconv.Quote(c.alias)))
+	}
+	options = append(options,
 		kong.Name("dayfly"), kong.Description(description), kong.Writers(stdout, stderr),
 		kong.Exit(exit), kong.Help(help), kong.PostBuild(withDefaults), kong.PostBuild(describeSettings), kong.PostBuild(describeSchemas),
 		kong.KindMapper(reflect.Int, kong.MapperFunc(whole)),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "ecs", Title: "With deploy target ecs"}, {Key: "serve", Title: "Serve"}, {Key: "work", Title: "Work"}, {Key: "admin", Title: "Administer"}}),
 	)
+	return kong.New(g, options...)
 }
 
 // withDefaults writes the defaults that other packages own into the flags that name them. kong.Vars would do that,

@@ -15,13 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/cli"
+	"github.com/dayfly-dev/dayfly/cmd/dayfly/internal/runs"
 	"github.com/dayfly-dev/dayfly/internal/config"
 )
 
 // leaves are the commands that do something, of a parser of their own.
 func leaves(t *testing.T) (*kong.Kong, []*kong.Node) {
 	t.Helper()
-	parser, err := newParser(&grammar{}, io.Discard, io.Discard, func(int) {})
+	parser, err := newParser(&globals{}, commands, io.Discard, io.Discard, func(int) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,15 +124,15 @@ func TestParse_TheSameFlagUnderAnotherNameIsTheSame(t *testing.T) {
 
 func TestParse_ANumberMayBeginWithAMinus(t *testing.T) {
 	for value, want := range map[string]string{"-5": "", "5": "", "--follow": "want a whole number", "much": "want a whole number", "": "want a whole number"} {
-		var g grammar
-		parser, err := newParser(&g, io.Discard, io.Discard, func(int) {})
+		var run runs.RunCommand
+		parser, err := newParser(&globals{}, []topLevel{{name: "run", make: func() any { return &run }}}, io.Discard, io.Discard, func(int) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = parse(parser, []string{"run", "x", "--priority", value})
 		if want == "" {
-			if err != nil || *g.Run.Priority != map[string]int{"-5": -5, "5": 5}[value] {
-				t.Errorf("%q: got %d, %v", value, *g.Run.Priority, err)
+			if err != nil || *run.Priority != map[string]int{"-5": -5, "5": 5}[value] {
+				t.Errorf("%q: got %d, %v", value, *run.Priority, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", value, err, want)
@@ -201,4 +202,28 @@ func abs(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+func TestNeeded_OneCommandHelpsAsAmongAll(t *testing.T) {
+	for _, c := range commands {
+		for _, first := range []string{c.name, c.alias} {
+			if first == "" {
+				continue
+			}
+			if got := needed(first); len(got) != 1 || got[0].name != c.name {
+				t.Fatalf("%s needs %d commands, want itself", first, len(got))
+			}
+			var help [2]strings.Builder
+			for i, some := range [][]topLevel{needed(first), commands} {
+				parser, err := newParser(&globals{}, some, &help[i], io.Discard, func(int) {})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = parse(parser, []string{first, "--help"}) // it goes on after the help, and finds nothing else
+			}
+			if d := cmp.Diff(help[1].String(), help[0].String()); d != "" || help[0].Len() == 0 {
+				t.Errorf("%s (-among all +alone):\n%s", first, d)
+			}
+		}
+	}
 }

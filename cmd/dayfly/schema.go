@@ -20,7 +20,11 @@ type schemaCommand struct {
 
 // describeSchemas writes the kinds of documents into the argument of the command.
 func describeSchemas(parser *kong.Kong) error {
-	of := childOf(parser.Model.Node, "schema").Positional[0]
+	schema := childOf(parser.Model.Node, "schema")
+	if schema == nil { // the line names another command
+		return nil
+	}
+	of := schema.Positional[0]
 	names := cli.Words(kind.All(), kind.Kind.Dashed)
 	of.Enum = strings.Join(append([]string{agentSchema}, names...), ",")
 	of.Help += strings.Join(names, ", ") + "."
