@@ -64,7 +64,8 @@ release-check: ## Look whether this commit can be released (RELEASE=0.2.0)
 
 .PHONY: sim
 sim: ## Simulate SEEDS (1000) schedules of work and faults in virtual time
-	go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -v
+	@n=$$(nproc); seq 0 $$((n - 1)) | xargs -P "$$n" -I % \
+		go test ./test/sim -run 'TestSim$$' -count=1 -timeout 0 -seeds $(SEEDS) -parts "$$n" -part % -v
 
 .PHONY: attack
 attack: ## Try to break out of containers and processes of root, and print the outcome (WHY=1: each single attempt)
