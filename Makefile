@@ -109,11 +109,11 @@ bench: ## Measure the product against its aims, then benchmark the packages (QUI
 
 .PHONY: bench-functions
 bench-functions: ## Measure zip, memory and init of each function, and the time and cost of each memory size (WHY=1: package inits)
-	@WHY='$(WHY)' go test -C test/bench -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v ./functions
+	@WHY='$(WHY)' go test ./test/bench/functions -run '^$$' -bench . -benchtime 1x -count 1 -timeout 30m -v
 
 .PHONY: bench-pickup
 bench-pickup: ## Measure from submit to RunTask, and the drain of 10,000, in half an hour (QUICK=1: 8 min; ONLY=line,wake,window,once,drain; WHY=1)
-	@go run -C test/bench ./pickup -root '$(CURDIR)' $(if $(QUICK),-quick) $(if $(ONLY),-only '$(ONLY)') $(if $(WHY),-why)
+	@go run ./test/bench/pickup -root '$(CURDIR)' $(if $(QUICK),-quick) $(if $(ONLY),-only '$(ONLY)') $(if $(WHY),-why)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (10s)

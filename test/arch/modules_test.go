@@ -48,7 +48,7 @@ func TestModules_AgreeOnVersions(t *testing.T) {
 // Patterns are written as at the root, whatever modules their packages are in.
 func TestModules_TakePatternsOfTheRoot(t *testing.T) {
 	for patterns, want := range map[string]string{
-		"./...":                                   ". ./...\ncmd/dayfly-policy ./...\nrunnerimage/build ./...\ntest/bench ./...\n",
+		"./...":                                   ". ./...\ncmd/dayfly-policy ./...\nrunnerimage/build ./...\n",
 		"./runnerimage/... ./test/arch":           ". ./runnerimage/... ./test/arch\nrunnerimage/build ./...\n",
 		"./cmd/dayfly-policy/internal/...":        "cmd/dayfly-policy ./internal/...\n",
 		"./cmd/dayfly ./cmd/dayfly-policy":        ". ./cmd/dayfly\ncmd/dayfly-policy ./\n",
