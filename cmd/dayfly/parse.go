@@ -72,8 +72,8 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	return cli.Report(stderr, suggest(a, perform(a))) //nolint:contextcheck // it is in app
 }
 
-// needed are the commands that a line with this first word needs: the one that it names, or all of them. To read the tags
-// of all took longer than a short command.
+// needed are the commands that a line with this first word needs: the one that it names, or all of them. Reading the tags
+// of all of them takes longer than a short command.
 func needed(first string) []topLevel {
 	for _, c := range commands {
 		if first == c.name || c.alias != "" && first == c.alias {

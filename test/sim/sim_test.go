@@ -46,7 +46,7 @@ func TestSim(t *testing.T) {
 	}
 	played, workflows, steps, failed := 0, 0, 0, 0
 	met := map[string]int{}
-	for seed := *part; seed < *seeds; seed += *parts {
+	for seed := *part; seed < *seeds; seed += max(*parts, 1) {
 		out := play(t, seed, sim.Schedule(seed), nil)
 		workflows, steps = workflows+out.Workflows, steps+out.Steps
 		for what, n := range out.Met {
