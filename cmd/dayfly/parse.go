@@ -83,9 +83,9 @@ func needed(first string) []topLevel {
 	return commands
 }
 
-func newParser(g *globals, commands []topLevel, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+func newParser(g *globals, some []topLevel, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
 	var options []kong.Option
-	for _, c := range commands {
+	for _, c := range some {
 		options = append(options, kong.DynamicCommand(c.name, c.help, c.group, c.make(), "aliases:"+strconv.Quote(c.alias)))
 	}
 	options = append(options,
